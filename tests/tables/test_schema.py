@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet import PrivateLogisticRegression
+from discreet.tables.csv_files import write_csv
 from discreet.tables.domains import cell_text
-from discreet.tables.reading import TableError, read_table, write_csv
+from discreet.tables.reading import TableError, read_table
 from discreet.tables.schema import Boolean, Categorical, Numeric, Schema, SchemaError, Target
 
 SCHEMA = Schema(

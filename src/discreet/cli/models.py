@@ -276,7 +276,7 @@ def search(arguments: argparse.Namespace) -> None:
 def label(arguments: argparse.Namespace) -> None:
     """Read, check, charge, label, write, state."""
     from discreet._files import write_atomically
-    from discreet.tables.reading import write_csv
+    from discreet.tables.csv_files import write_csv
     from discreet.tables.schema import Schema
 
     schema = Schema.from_file(arguments.schema)
@@ -371,7 +371,7 @@ def plan_transfer(arguments: argparse.Namespace) -> None:
 def predict(arguments: argparse.Namespace) -> None:
     """Load, read, predict, write."""
     from discreet import card
-    from discreet.tables.reading import write_csv
+    from discreet.tables.csv_files import write_csv
 
     model = card.load(arguments.model)
     if not hasattr(model, "predict"):

@@ -145,12 +145,6 @@ class Guarantee:
             if not isinstance(value := getattr(self, name), int | float):  # NumPy's may have half the digits
                 object.__setattr__(self, name, float(value))
 
-    @property
-    def words(self) -> str:
-        """The promise without its relation and its unit: (1, 1e-06)-differential privacy."""
-        kind = "joint differential privacy" if self.kind == "joint-dp" else "differential privacy"
-        return f"({self.epsilon:g}, {self.delta:.3g})-{kind}"
-
     def covers(self, unit: str) -> bool:
         """Whether the same epsilon and delta hold for ``unit``.
 
@@ -253,6 +247,8 @@ def refuse_large_default(delta: float | None, n_samples: int) -> None:
 SLACK = 1 + 2.0**-40
 #: The same for values that must not be too large.
 SHRINK = 1 - 2.0**-40
+#: The same for closed forms of a few operations.
+UP = 1 + 1e-12
 
 
 @dataclass(frozen=True)

@@ -234,7 +234,7 @@ class PrivacyStatement:
                 "",
             ]
         promise = self.guarantee
-        lines += _entry("Guarantee", promise.words)
+        lines += _entry("Guarantee", promise_of(promise))
         lines += _entry("Neighboring", f"{promise.neighboring.value}: {self.relation}")
         lines += _entry("Unit", promise.unit)
         lines += _entry("Meaning", _in_words(promise))
@@ -297,6 +297,12 @@ def _cited(parts: tuple[object, ...], event: Event) -> dict[str, str]:
     found = dict.fromkeys(lemma for part in parts for lemma in lemmas_of(part))
     found |= dict.fromkeys(lemma for leaf, _ in flatten(event) for lemma in lemmas_of(leaf))
     return {lemma: digest(lemma) for lemma in found}
+
+
+def promise_of(guarantee: Guarantee) -> str:
+    """Return the promise without its relation and its unit: (1, 1e-06)-differential privacy."""
+    kind = "joint differential privacy" if guarantee.kind == "joint-dp" else "differential privacy"
+    return f"({guarantee.epsilon:g}, {guarantee.delta:.3g})-{kind}"
 
 
 def _in_words(promise: Guarantee) -> str:

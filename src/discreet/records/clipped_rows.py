@@ -190,7 +190,6 @@ class ClippedRows(Records):
         ``compiled`` code adds up in another order than NumPy, so a public number must decide.
         """
         dots = np.empty((self.n_samples, theta.shape[1]))
-        weights, sizes = by_class(theta, self.n_columns), groups(theta.shape[1])
 
         def lane_fill(lane: slice) -> None:
             copies = np.empty(
@@ -207,8 +206,9 @@ class ClippedRows(Records):
                         made[:, j] = np.einsum("ij,j->i", block, np.ascontiguousarray(one[: self.n_columns]))
                     made += theta[-1] if self.bounds.intercept else 0.0
                 else:
-                    out = np.empty((len(weights), len(made)))
+                    out = np.empty((theta.shape[1], len(made)))
                     block = wide(self._copy_rows(rows, copies))
+                    weights, sizes = by_class(theta, self.n_columns), groups(theta.shape[1])
                     passes.dot_products(block, weights, sizes, self._height, out)
                     made[:] = out.T
                 by_row(self.scales[rows], made)

@@ -20,7 +20,6 @@ from discreet.sets import L2Ball
 from discreet.solvers.class_sums.discriminant import (
     NoisyDiscriminant,
     along,
-    class_shares,
     column_means,
     directions,
     hidden_share,
@@ -35,6 +34,7 @@ from discreet.solvers.class_sums.mechanism import (
     _split_sparse,
     split,
 )
+from discreet.solvers.second_order.margins import class_shares
 
 RELATIONS = list(Neighboring)
 PROMISE = Guarantee(1.0, 1e-6)

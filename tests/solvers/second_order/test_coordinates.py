@@ -20,7 +20,6 @@ from discreet.solvers.second_order.coordinates import (
     mapped,
     moment_mechanism,
     shrunk,
-    shrunk_moment_mechanism,
     singles,
 )
 from discreet.solvers.second_order.newton import NoisyNewton
@@ -113,15 +112,19 @@ def test_transformed_sums_are_those_of_mapped_records(n, p, loss):
     paid = plan.gradients(shape.norm).sensitivity.value - plain
     assert np.linalg.norm(here - there) <= paid
     assert np.linalg.norm(here - there) < 1e-9 * n
-    again = shrunk_moment_mechanism(problem, Neighboring.REPLACE_ONE, 1.0, shape.norm)
-    moved = np.linalg.norm(shape.matrix.T @ kept.gram() @ shape.matrix - copies.gram())
-    assert moved <= again.rounding + 2.01 * n * shape.norm * again.row_error
+    again = moment_mechanism(problem, Neighboring.REPLACE_ONE, 1.0, shape.norm, shrunk=True)
+    factors = kept.scales.astype(np.longdouble)[:, None]
+    exact = factors * np.hstack([X, np.ones((n, 1))]) @ shape.matrix.astype(np.longdouble)
+    moved = np.linalg.norm((shape.matrix.T @ kept.gram() @ shape.matrix - exact.T @ exact).astype(float))
+    assert moved <= again.rounding
 
 
 def test_the_rounding_of_rows_of_the_old_norm_is_paid_for():
     problem = Problem(Logistic(), Bounds(1.0), 10**6, 50)
     plain = moment_mechanism(problem, Neighboring.REPLACE_ONE, 1.0, 0.3).gaussian.sensitivity.value
-    paid = shrunk_moment_mechanism(problem, Neighboring.REPLACE_ONE, 1.0, 0.3).gaussian.sensitivity.value
+    paid = moment_mechanism(
+        problem, Neighboring.REPLACE_ONE, 1.0, 0.3, shrunk=True
+    ).gaussian.sensitivity.value
     assert paid - plain >= 2 * summation_rounding(10**6, 1.0)
 
 

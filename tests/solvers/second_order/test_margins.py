@@ -20,12 +20,12 @@ from discreet.records.partitioned import LocalParts, PartitionedRecords
 from discreet.solvers.second_order import margins
 from discreet.solvers.second_order.margins import (
     KNOTS,
+    MARGIN_SIZES,
     MarginMechanism,
     calibrated_line,
     calibrated_scale,
     class_histogram,
     default_scale,
-    margin_size,
     mean_prediction,
 )
 from discreet.solvers.second_order.newton import NoisyNewton, count_weight
@@ -246,7 +246,7 @@ def test_the_sensitivity_of_classes_apart_is_attained_and_never_exceeded(weight)
         declared = replace(mechanism(neighboring), count_weight=weight).gaussian
         exact = np.hypot(1.0, weight) * np.sqrt(neighboring.contributions)
         assert exact < declared.sensitivity.value < exact * (1 + 1e-9)
-        assert declared.size == margin_size(True) == len(by_class(rows[0, 0], 1.0, theta, weight))
+        assert declared.size == MARGIN_SIZES[True] == len(by_class(rows[0, 0], 1.0, theta, weight))
     assert max(found) == pytest.approx(np.hypot(1.0, weight) * np.sqrt(2))
     assert max(alone) == pytest.approx(np.hypot(1.0, weight))
     # without the sizes of the classes the bound would be too small
@@ -274,7 +274,7 @@ def test_predictions_are_counted_in_their_own_class_and_null_records_are_not():
 def test_without_evidence_the_line_has_the_default_factor_and_the_share_of_the_class(default, share):
     """Noise that hides all cells, but not the sizes of the classes: the mean chance is the share."""
     n, stddev = 10_000, 1e7
-    noisy = stddev * np.random.default_rng(4).normal(size=margin_size(True))
+    noisy = stddev * np.random.default_rng(4).normal(size=MARGIN_SIZES[True])
     weight = 1e6  # so that the sizes stand out
     noisy[-2:] = weight * n * np.array([1 - share, share])
     factor, constant = calibrated_line(noisy, stddev, weight, default, n, 0.25)
@@ -299,7 +299,7 @@ def test_without_noise_the_line_minimizes_the_log_loss(share):
 
 def test_sizes_of_classes_may_add_up_to_fewer_records_than_declared():
     """A declared bound twice the number of records, which is private: shares are those of the released sizes."""
-    noisy = np.zeros(margin_size(True))
+    noisy = np.zeros(MARGIN_SIZES[True])
     noisy[-2:] = 3_000.0, 1_000.0
     found = calibrated_line(noisy, 10.0, 1.0, 0.03, 8_000, 0.25)
     assert expit(found[1]) == pytest.approx(0.25, abs=0.02)

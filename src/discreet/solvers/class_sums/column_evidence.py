@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet._typing import Array
-from discreet.solvers.class_sums.discriminant import class_shares
 from discreet.solvers.class_sums.mechanism import NoisyClassSums
+from discreet.solvers.second_order.margins import class_shares
 
 
 class ColumnEvidence:

@@ -197,18 +197,32 @@ class Reshaping:
 
 
 def moment_mechanism(
-    problem: Problem, neighboring: Neighboring, noise_multiplier: float, norm: float | None = None
+    problem: Problem,
+    neighboring: Neighboring,
+    noise_multiplier: float,
+    norm: float | None = None,
+    *,
+    shrunk: bool = False,
 ) -> MomentMechanism:
-    """Return the mechanism for the second moment of the records, or of `mapped` ones clipped to ``norm``."""
+    """Return the mechanism for the second moment of the records, or of `mapped` ones clipped to ``norm``.
+
+    The images of `shrunk` records are summed before they are transformed: the rounding is that of records of the norm
+    before.
+    """
+    n, p, bound = problem.n_samples, problem.n_features, problem.bounds.feature_norm
+    rounding = 0.0
+    if shrunk:
+        rounding = summation_rounding(n, bound**2) + 2.1 * gamma(p + 2) * (math.sqrt(p) + 1) * n * bound**2
     return MomentMechanism(
-        n_samples=problem.n_samples,
-        n_features=problem.n_features,
-        feature_norm=problem.bounds.feature_norm if norm is None else norm,
+        n_samples=n,
+        n_features=p,
+        feature_norm=bound if norm is None else norm,
         label_bound=0.0,
         weight=1.0,
         neighboring=neighboring,
         noise_multiplier=noise_multiplier,
         row_error=0.0 if norm is None else row_error(problem),
+        rounding=rounding,
     )
 
 
@@ -216,19 +230,6 @@ def row_error(problem: Problem) -> float:
     """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7)."""
     p = problem.n_features
     return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
-
-
-def shrunk_moment_mechanism(
-    problem: Problem, neighboring: Neighboring, noise_multiplier: float, norm: float
-) -> MomentMechanism:
-    """Return the mechanism for the second moment of the images of `shrunk` records, of norm at most ``norm``.
-
-    Records are summed before they are transformed, so the rounding is that of records of the norm before.
-    """
-    plain = moment_mechanism(problem, neighboring, noise_multiplier, norm)
-    n, p, square = problem.n_samples, problem.n_features, problem.bounds.feature_norm**2
-    product = 2.1 * gamma(p + 2) * (math.sqrt(p) + 1) * n * square
-    return replace(plain, rounding=summation_rounding(n, square) + product)
 
 
 def most_stretched(problem: Problem, neighboring: Neighboring, noise_multiplier: float) -> float:
@@ -312,8 +313,7 @@ def _slack(n_features: int) -> float:
 
 
 def _shrunk(records: ArrayRecords, lost: Array, norm: float, compiled: bool) -> ArrayRecords:
-    dots = records.separate_dots(lost, compiled=compiled)
-    squares = records.squared_norms
+    squares, dots = records.squared_norms, records.separate_dots(lost, compiled=compiled)
     length = np.sqrt(squares * (1 + _slack(len(lost))) - np.einsum("ij,ij->i", dots, dots))
     other = copy.copy(records)
     vars(other).pop("squared_norms", None)  # of the longer records

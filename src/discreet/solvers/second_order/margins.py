@@ -26,11 +26,12 @@ from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_su
 from discreet.records.base import Records
 from discreet.records.bounds import gamma, summation_rounding
 from discreet.records.clipped_rows import of_predictions
-from discreet.solvers.class_sums.discriminant import class_shares
 
 _POSITIVE = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 20.0)
 #: Margins at which records are counted; a record between two knots counts in part for both.
 KNOTS = np.array([*(-knot for knot in reversed(_POSITIVE)), 0.0, *_POSITIVE])
+#: How many numbers a histogram has; with classes apart (True), also their sizes.
+MARGIN_SIZES = {False: len(KNOTS), True: 2 * len(KNOTS) + 2}
 _ROWS = 4096  # records per block
 _SCALES = np.geomspace(0.03, 1.5, 80)  # factors that are compared; neighbors differ by 5%
 # With several classes descent ends early, long before coefficients have the size that probabilities ask for.
@@ -39,6 +40,8 @@ _SCALES_OF_CLASSES = np.geomspace(0.1, 12.0, 98)
 _FACTORS = np.geomspace(0.03, 4.0, 101)
 _LEAST_SPREAD = 0.25
 _UNSURE_ODDS = 0.6  # standard deviation of log-odds before the release
+_LEAST_LEARNED = 0.1  # noise alone still ranks rows, so coefficients never become 0
+_ANGLES = 2000  # of the grid on which shares are integrated
 _DOUBT = 3.0  # standard deviations by which the sizes of both classes may miss the declared number of records
 _OTHERS = 0.4  # variance of the other classes over that of all, of which the true one stands out; measured on softmaxes
 # The counts that are expected before the release: their standard deviation over their mean, and the least mean square
@@ -82,21 +85,19 @@ class MarginMechanism:
     @property
     def size(self) -> int:
         """Number of released values."""
-        return margin_size(self.count_weight > 0)
+        return MARGIN_SIZES[self.count_weight > 0]
 
     @cached_property
     def gaussian(self) -> GaussianMechanism:
         """The mechanism behind the release; its sensitivity covers the rounding of margins and of the sum."""
-        n, outputs = self.n_samples, self.n_outputs
+        n, outputs, size = self.n_samples, self.n_outputs, self.size
         largest = self.feature_norm * self.theta_norm + math.log(outputs) + 1.0
         margin = 3 * gamma(self.n_features + outputs + 64) * largest
         parts = math.sqrt(2) * (margin / float(np.diff(KNOTS).min()) + gamma(8))
         rounding = n * parts + summation_rounding(n, 1.0)
         longest = math.hypot(1.0, self.count_weight)  # parts are not negative
         exact = acute_sum_sensitivity(longest, self.neighboring).value
-        return GaussianMechanism(
-            Sensitivity((exact + 2 * rounding) * SLACK), self.noise_multiplier, self.size
-        )
+        return GaussianMechanism(Sensitivity((exact + 2 * rounding) * SLACK), self.noise_multiplier, size)
 
     @property
     def event(self) -> Event:
@@ -111,11 +112,6 @@ class MarginMechanism:
             else records.sum_rows(of_predictions, histogram, theta)
         )
         return self.gaussian.release(exact, entropy)
-
-
-def margin_size(by_class: bool) -> int:
-    """Return how many numbers a histogram has; with classes apart, also their sizes."""
-    return 2 * len(KNOTS) + 2 if by_class else len(KNOTS)
 
 
 def histogram(raw: Array, labels: Array, used: Mask) -> Array:
@@ -199,6 +195,20 @@ def calibrated_scale(
     return float(scales[int(np.argmax(_log_chances(scales, n_outputs, spread) @ counts))])
 
 
+def learned(theta: Array, variance: float) -> float:
+    """Return the share of coefficients that noise of this ``variance`` does not explain, at least `_LEAST_LEARNED`.
+
+    The positive part of the factor of James and Stein. Curvature pulls noise back, so ``variance`` is an upper bound.
+
+    >>> learned(np.full(12, 10.0), 1.0)
+    0.9916666666666667
+    >>> learned(np.full(12, 0.5), 1.0)
+    0.1
+    """
+    noise = max(0, theta.size - 2) * variance
+    return float(max(_LEAST_LEARNED, 1.0 - noise / max(float(np.square(theta).sum()), 1e-300)))
+
+
 def across(vector: Array, row: Array) -> Array:
     """Return the vector without its component along a row."""
     return np.asarray(vector - row * (float(row @ vector) / max(float(row @ row), 1e-300)))
@@ -241,7 +251,7 @@ def calibrated_line(
     mean chance of the second class its share, the posterior mean given the released sizes of the classes. As in
     `calibrated_scale`, counts have a mean before the release, with which ``default`` is the best factor.
 
-    >>> exact = np.zeros(margin_size(True))
+    >>> exact = np.zeros(MARGIN_SIZES[True])
     >>> exact[[len(KNOTS) // 2 - 4, len(KNOTS) // 2 + 4]] = 1500.0, 500.0  # log-odds of 2 that are right in 3 of 4
     >>> exact[len(KNOTS) + np.array([len(KNOTS) // 2 - 4, len(KNOTS) // 2 + 4])] = 500.0, 1500.0
     >>> exact[-2:] = 2000.0
@@ -271,6 +281,25 @@ def calibrated_line(
     odds = constants[:, None] + _FACTORS[:, None] * KNOTS
     best = int(np.argmax(log_expit(odds) @ of_second + log_expit(-odds) @ (n_samples * masses - of_second)))
     return float(_FACTORS[best]), float(constants[best])
+
+
+def class_shares(noisy: Array, variance: float) -> Array:
+    """Return the posterior means of class shares that add up to 1, given noisy ones with this ``variance`` each.
+
+    The prior is that of Jeffreys, under which rare classes are as likely as common ones: no share is 0, and a share
+    that vanishes in the noise is a fraction of it. An even share would cost much log loss there.
+    """
+    n_classes = len(noisy)
+    angles = (np.arange(_ANGLES) + 0.5) * (math.pi / 2 / _ANGLES)
+    shares, prior = np.sin(angles) ** 2, np.cos(angles) ** (n_classes - 2)
+    centers = np.clip(noisy, shares[0], shares[-1])
+    # Errors that add up to 0 are smaller. The grid is not finer than the last number.
+    least = 2 * angles[0] * np.sqrt(centers * (1 - centers))
+    stddev = np.maximum(math.sqrt(variance * (1 - 1 / n_classes)), 2 * least)
+    exponents = -np.square((noisy[:, None] - shares) / stddev[:, None]) / 2
+    weights = prior * np.exp(exponents - exponents.max(axis=1, keepdims=True))
+    found = (weights @ shares) / weights.sum(axis=1)
+    return np.asarray(found / found.sum())
 
 
 def _constants(factors: Array, masses: Array, share: float) -> Array:

@@ -38,7 +38,6 @@ from discreet.solvers.gradients.descent import (
     centered,
     default_radius,
     flow_time,
-    learned,
     noisy_mean_gradient,
     reshaped_cap,
 )
@@ -55,16 +54,16 @@ from discreet.solvers.second_order.coordinates import (
     most_stretched,
     reshaped,
     row_error,
-    shrunk_moment_mechanism,
     singles,
 )
 from discreet.solvers.second_order.margins import (
+    MARGIN_SIZES,
     MarginMechanism,
     across,
     calibrated_line,
     calibrated_scale,
     default_scale,
-    margin_size,
+    learned,
     mean_prediction,
     sum_of_rows,
 )
@@ -139,15 +138,17 @@ class NoisyNewton:
             settings = self.n_iterations, self.moment_share, self.radius, self.cap, self.clip
             return plan_regression(self.name, problem, guarantee, *settings)
         base.require(self.name, problem, "second-order", "noisy-gd", "objective")
-        wanted = _checks.count_or_none("n_iterations", self.n_iterations)
-        shares = self._shares(problem, guarantee)
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
         cap = self.cap
         if cap is None and loss.n_outputs == 1 and "likelihood" in loss.proved_for:
             cap = reshaped_cap(class_signal(problem, guarantee, loss, budget))
         field = capped(problem, guarantee, budget, cap)
         signal = class_signal(problem, guarantee, field, budget)
-        steps = wanted or default_steps(problem, signal * field.lipschitz)
+        shares = self._shares(problem, guarantee)
+        if self.n_iterations is None:
+            steps = default_steps(problem, signal * field.lipschitz)
+        else:
+            steps = _checks.count("n_iterations", self.n_iterations)
         clip = self.clip if self.clip is not None else default_clip(signal * field.lipschitz)
         unit = split_unit(shares.parts(problem, steps), guarantee)
         radius = self.radius
@@ -202,7 +203,7 @@ class Shares:
             made.append(Part(self.spectrum, p))
         made.append(Part(self.gradients, problem.n_coefficients, steps))
         if self.margins > 0:
-            made.append(Part(self.margins, margin_size(self.count_weight > 0)))
+            made.append(Part(self.margins, MARGIN_SIZES[self.count_weight > 0]))
         return made
 
 
@@ -229,8 +230,10 @@ class NoisyNewtonPlan(base.Plan):
 
     def moments(self, share: float, norm: float | None = None) -> MomentMechanism:
         """The release of the second moment of the records, or of those reshaped and clipped to ``norm``."""
-        settings = self.problem, self.record_guarantee.neighboring, multiplier(self.unit, share)
-        return moment_mechanism(*settings) if norm is None else shrunk_moment_mechanism(*settings, norm)
+        noise = multiplier(self.unit, share)
+        return moment_mechanism(
+            self.problem, self.record_guarantee.neighboring, noise, norm, shrunk=norm is not None
+        )
 
     def spectrum(self, norm: float) -> SpectrumMechanism | None:
         """The release of the energies of records reshaped and clipped to ``norm``; None if it is skipped."""
@@ -340,6 +343,7 @@ class NoisyNewtonPlan(base.Plan):
         noisy_gradient = noisy_mean_gradient(
             parts, self.field, self.gradients(shape.norm), entropy, problem.n_samples, ridge, images_of
         )
+        accumulated = descent.accumulated()
         start = np.zeros((problem.n_models, *problem.shape))
         reached = descent.run(start, noisy_gradient, progress)
         theta = np.stack([shape.matrix @ one for one in reached])
@@ -349,7 +353,7 @@ class NoisyNewtonPlan(base.Plan):
             found = reached[0]
             if self.shares.count_weight > 0:
                 found = across(found, shape.matrix.T @ sum_of_rows(*look))
-            share = learned(found, stddev**2 * descent.accumulated())
+            share = learned(found, stddev**2 * accumulated)
             default = min(1.0, _SURE * share) * default_scale(self.field, self.signal)
             theta[0] = self.calibrated(rows, theta[0], default, seen, look, entropy)
         return base.Release(theta, entropy.secure)
