@@ -183,8 +183,8 @@ class Method(Protocol):
 def choose(method: str, facts: Facts, known: Mapping[str, Callable[[], Method]]) -> Method:
     """Return the named method, or choose one from public numbers.
 
-    Latent directions pay off only if they rise above the noise. If users are declared to rate most items, one covariance
-    of their rows shows more than a profile, and needs less signal.
+    Latent directions pay off only if they rise above the noise. If users are declared to rate most items, one
+    covariance of their rows shows more than a profile, and needs less signal.
     """
     if method == "auto" and not facts.implicit and facts.per_user >= max(2.0, _DENSE * facts.n_items):
         method = "svd" if facts.spectral_ratio() >= _DENSE_RATIO else "profile"
