@@ -318,31 +318,37 @@ def _are_many(n_samples: int, n_columns: int) -> bool:
     return n_samples * n_columns >= COMPILED_FROM
 
 
-def singles(records: Records, n_samples: int) -> Records:
+def singles(records: Records, n_samples: int, bounds: Bounds | None = None) -> Records:
     """Return the records with their entries rounded to single precision, which halves the time of a pass over them.
 
-    Entries are rounded one by one, so each new record is a function of its own row, to the last bit. Rows that are few,
-    sparse or too many stay as they are, judging by the public ``n_samples``: all rows would change with the one that
-    makes them many.
+    Rounded rows are bounded anew, by other ``bounds`` if given. Entries are rounded one by one, so each new record is a
+    function of its own row, to the last bit. Rows that are few, sparse or too many stay as they are, judging by the
+    public ``n_samples``: all rows would change with the one that makes them many.
     """
     columns = records.n_columns
-    if records.sparse or not _are_many(n_samples, columns) or n_samples * columns > _SINGLES:
+    rounded = not records.sparse and _are_many(n_samples, columns) and n_samples * columns <= _SINGLES
+    if not rounded and bounds is None:
         return records
-    return records.map_rows(_in_singles, width=records.n_columns, bounds=records.bounds, sparse=False)
+    bounds = bounds or records.bounds
+    return records.map_rows(_rebounded, bounds, rounded, width=columns, bounds=bounds, sparse=records.sparse)
 
 
-def _in_singles(records: ArrayRecords) -> ArrayRecords:
-    if records.matrix.dtype == np.float32:
+def _rebounded(records: ArrayRecords, bounds: Bounds, rounded: bool) -> ArrayRecords:
+    matrix = records.matrix
+    if rounded and matrix.dtype != np.float32:
+        matrix = np.empty(matrix.shape, dtype=np.float32)
+        largest = np.finfo(np.float32).max
+        height = max(1, COPY_ENTRIES // max(1, records.n_columns))
+        for first in range(0, records.n_samples, height):
+            made = matrix[first : first + height]
+            with np.errstate(
+                all="ignore"
+            ):  # a warning can be turned into an error, which would depend on the data
+                made[:] = records.matrix[first : first + height]
+                np.clip(made, -largest, largest, out=made)
+    elif bounds is records.bounds:
         return records
-    rounded = np.empty(records.matrix.shape, dtype=np.float32)
-    largest = float(np.finfo(np.float32).max)
-    height = max(1, COPY_ENTRIES // max(1, records.n_columns))
-    for first in range(0, records.n_samples, height):
-        rows = slice(first, first + height)
-        rounded[rows] = np.clip(records.matrix[rows], -largest, largest)
-    return ArrayRecords(
-        rounded, records.labels, records.bounds, records.scales == 0, n_threads=records.n_threads
-    )
+    return ArrayRecords(matrix, records.labels, bounds, records.scales == 0, n_threads=records.n_threads)
 
 
 def in_coordinates(
