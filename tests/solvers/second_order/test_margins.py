@@ -191,6 +191,27 @@ def test_replayed_neighbors_are_as_close_as_declared(relation, n_classes):
     assert found.passed, str(found)
 
 
+@pytest.mark.parametrize("relation", ["zero-out", "add-remove-one"])
+def test_a_histogram_that_forgets_the_sizes_of_classes_is_caught(relation, monkeypatch):
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(60, 2)), rng.integers(2, size=60)
+    kept = relation == "add-remove-one"
+    other = (X[1:], y[1:]) if kept else (np.vstack([[np.nan] * 2, X[1:]]), y)
+    model = PrivateLogisticRegression(
+        1.0, 1e-2, classes=[0, 1], neighboring=relation, bad_rows="null", n_samples=80 if kept else None,
+        solver=NoisyNewton(n_iterations=3),
+    )  # fmt: skip
+    assert replay(fitting(model), (X, y), other).passed
+
+    genuine = MarginMechanism.gaussian.func
+
+    def forgetful(mechanism):
+        return replace(genuine(replace(mechanism, count_weight=0.0)), size=mechanism.size)
+
+    monkeypatch.setattr(MarginMechanism, "gaussian", property(forgetful))
+    assert replay(fitting(model), (X, y), other).failed_checks == {"distance"}
+
+
 def test_probabilities_are_calibrated_where_labels_are_noisy():
     """Labels that no model predicts in three cases of ten: the log loss is near that of the true probabilities."""
     rng = np.random.default_rng(6)

@@ -35,7 +35,7 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, gamma, gradient_rounding, summation_rounding
-from discreet.records.clipped_rows import COMPILED_FROM, COPY_ENTRIES, one_blas_thread
+from discreet.records.clipped_rows import COMPILED_FROM, COPY_ENTRIES, csr_view, one_blas_thread
 
 MOST_FEATURES = 4000  # larger matrices are expensive, and noise hides them
 _ROWS = 4096  # records per block
@@ -207,12 +207,13 @@ def moment_mechanism(
     """Return the mechanism for the second moment of the records, or of `mapped` ones clipped to ``norm``.
 
     The images of `shrunk` records are summed before they are transformed: the rounding is that of records of the norm
-    before.
+    before. It need not be symmetric, and the released triangle, with its weights, holds up to sqrt(2) times as much.
     """
     n, p, bound = problem.n_samples, problem.n_features, problem.bounds.feature_norm
     rounding = 0.0
     if shrunk:
-        rounding = summation_rounding(n, bound**2) + 2.1 * gamma(p + 2) * (math.sqrt(p) + 1) * n * bound**2
+        product = 2.1 * gamma(p + 2) * (math.sqrt(p) + 1) * n * bound**2
+        rounding = 1.42 * (summation_rounding(n, bound**2) + product)
     return MomentMechanism(
         n_samples=n,
         n_features=p,
@@ -390,7 +391,7 @@ def _images(
             rows = slice(first, first + _ROWS)
             made = images[rows]
             if records.sparse:
-                made[:] = records.matrix[rows] @ scaled[: records.n_columns]
+                made[:] = csr_view(records.matrix, rows) @ scaled[: records.n_columns]
             else:
                 np.matmul(records.dense(rows, copies), scaled[: records.n_columns], out=made)
             if records.bounds.intercept:
