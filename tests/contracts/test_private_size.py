@@ -30,14 +30,20 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.partitioned import LocalParts, PartitionedRecords
 from discreet.solvers import base
+from discreet.solvers.class_sums.refocused import RefocusedSums
+from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 from discreet.solvers.second_order import newton
+from discreet.solvers.second_order.newton import NoisyNewton
 
 N, WIDE = 129, 10  # rows: one more than a block of the compiled passes; columns that these read in place
 LAST = 5  # rows in the second of two parts
 ORDER = 1e-11  # of a declared sensitivity: what another order of sums may change; singles would change 1e-7
 #: By day the first and the last one run.
 SOLVERS = {name: base.resolve(name) for name in ("newton", *base.names())} | {
-    "recipe": recipes.SOLVER.OneStep()
+    "newton of frequencies": NoisyNewton(n_iterations=5, ordered_columns=True),
+    "noisy-gd of centered rows": NoisyGradientDescent(n_iterations=5, level_rows=True, center_share=0.1),
+    "refocused-sums of few columns": RefocusedSums(max_columns=4),
+    "recipe": recipes.SOLVER.OneStep(),
 }
 #: Numbers of rows, or of entries, beyond which code does something else: from the larger size on, or up to the smaller.
 ROWS = {
