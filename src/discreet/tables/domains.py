@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet._checks import HintedError
+from discreet._checks import Declared, HintedError
 from discreet._typing import Array, Mask
 
 Label: TypeAlias = str | int | bool
@@ -42,7 +42,7 @@ class SchemaError(HintedError, ValueError):
 
 
 @dataclass(frozen=True)
-class Numeric:
+class Numeric(Declared):
     """A number in a public interval, scaled linearly to [-1, 1]; values outside are clipped to it.
 
     A missing cell becomes ``default``, by default the middle of the interval. With ``missing_feature``, a second
@@ -72,6 +72,7 @@ class Numeric:
     """
 
     kind: ClassVar[str] = "numeric"
+    example: ClassVar[str] = "Numeric(0, 100)"
     lower: float
     upper: float
     default: float | None = None
@@ -124,7 +125,7 @@ class Numeric:
 
 
 @dataclass(frozen=True)
-class Binned:
+class Binned(Declared):
     """The interval that contains a number, one-hot; ``edges`` are public and the outer intervals unbounded.
 
     A value equal to an edge belongs to the interval above it; a missing cell becomes all zeros.
@@ -145,6 +146,7 @@ class Binned:
     """
 
     kind: ClassVar[str] = "binned"
+    example: ClassVar[str] = "Binned([0, 18, 65, 120])"
     edges: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -167,7 +169,7 @@ class Binned:
 
 
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(Declared):
     """One of finitely many public categories, one-hot; a missing cell becomes all zeros.
 
     So does an undeclared category, unless ``unknown`` is "bucket": then all undeclared ones share an extra feature.
@@ -190,6 +192,7 @@ class Categorical:
     """
 
     kind: ClassVar[str] = "categorical"
+    example: ClassVar[str] = "Categorical(['no', 'yes'])"
     categories: tuple[Label, ...]
     unknown: Literal["ignore", "bucket"] = "ignore"
 
@@ -213,7 +216,7 @@ class Categorical:
 
 
 @dataclass(frozen=True)
-class Boolean:
+class Boolean(Declared):
     """True or false (also written yes/no, 1/0, t/f, y/n), as +1 and -1; a missing cell becomes 0.
 
     Notes
@@ -227,6 +230,7 @@ class Boolean:
     """
 
     kind: ClassVar[str] = "boolean"
+    example: ClassVar[str] = "Boolean()"
 
     def feature_names(self, column: str) -> list[str]:
         """Return one feature, named like its column."""
@@ -247,7 +251,7 @@ class Boolean:
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Declared):
     """Open text: words are hashed to ``n_features`` signed counts, scaled to Euclidean norm 1.
 
     The hash is fixed and public, so no vocabulary is read from the data. Two words may share a feature; more features
@@ -273,6 +277,7 @@ class Text:
     """
 
     kind: ClassVar[str] = "text"
+    example: ClassVar[str] = "Text(256)"
     n_features: int = 256
     square_roots: bool = False
 
@@ -316,7 +321,7 @@ DOMAINS: dict[str, type[Domain]] = {kind.kind: kind for kind in (Numeric, Binned
 
 
 @dataclass(frozen=True)
-class Target:
+class Target(Declared):
     """The column to predict, with its public classes, or the bounds of a number.
 
     Parameters
@@ -338,6 +343,7 @@ class Target:
     ('no', 'yes')
     """
 
+    example: ClassVar[str] = "Target('ill', classes=['no', 'yes']) or Target('costs', bounds=(0, 1e5))"
     column: str
     classes: tuple[Label, ...] = ()
     bounds: tuple[float, float] | None = None
