@@ -1,7 +1,7 @@
 """The releases of a matrix completion, priced before any rating is read.
 
-A method lists its releases (`Release`), each with its sensitivity and its share of the Gaussian-DP budget mu^2. The plan
-finds the least noise for all of them together, and is the only place where they meet noise.
+A method lists its releases (`Release`), each with its sensitivity and its share of the Gaussian-DP budget mu^2. The
+plan finds the least noise for all of them together, and is the only place where they meet noise.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class Release:
     """One noisy sum: its name, its share of mu^2, its sensitivity, and its shape.
 
     With ``order`` > 0 it consists of ``size`` symmetric matrices of that order, otherwise of ``size`` numbers. Sums are
-    integer multiples of a power of two; the noisy result is multiplied by ``unit``. A printed algorithm can require more
-    noise than needed with ``least_multiplier``.
+    integer multiples of a power of two; the noisy result is multiplied by ``unit``. A printed algorithm can require
+    more noise than needed with ``least_multiplier``.
     """
 
     name: str
@@ -183,8 +183,8 @@ class Method(Protocol):
 def choose(method: str, facts: Facts, known: Mapping[str, Callable[[], Method]]) -> Method:
     """Return the named method, or choose one from public numbers.
 
-    Latent directions pay off only if they rise above the noise. If users are declared to rate most items, one covariance
-    of their rows shows more than a profile, and needs less signal.
+    Latent directions pay off only if they rise above the noise. If users are declared to rate most items, one
+    covariance of their rows shows more than a profile, and needs less signal.
     """
     if method == "auto" and not facts.implicit and facts.per_user >= max(2.0, _DENSE * facts.n_items):
         method = "svd" if facts.spectral_ratio() >= _DENSE_RATIO else "profile"

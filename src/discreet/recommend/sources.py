@@ -48,8 +48,8 @@ def opened_source(
 ) -> Iterator[tuple[Ratings, NDArray[Any]]]:
     """Return the checked ratings of a source with columns user, item, rating, and the catalog; see `ratings.read`.
 
-    The temporary files hold private ratings: only their owner can read them, they have no name, and they disappear after
-    use or with the process.
+    The temporary files hold private ratings: only their owner can read them, they have no name, and they disappear
+    after use or with the process.
     """
     source = source_of(data)
     if source is None:
