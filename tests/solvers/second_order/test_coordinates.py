@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from discreet.audit.replay import replay
+from discreet.audit.trace import running
 from discreet.losses import Logistic, Softmax
 from discreet.mechanisms.additive import half_vector
 from discreet.privacy.guarantee import Guarantee, Neighboring
@@ -15,6 +17,7 @@ from discreet.records.bounds import Bounds, gamma, summation_rounding
 from discreet.records.clipped_rows import COMPILED_FROM
 from discreet.records.partitioned import LocalParts, PartitionedRecords
 from discreet.solvers.gradients.descent import Descent
+from discreet.solvers.second_order import coordinates
 from discreet.solvers.second_order.coordinates import (
     Reshaping,
     in_coordinates,
@@ -148,6 +151,23 @@ def test_a_map_of_many_directions_is_taken_row_by_row():
     copies, images = in_coordinates(rows, shape, 300)
     assert images is None
     assert np.array_equal(copies.matrix, mapped(rows, shape.matrix, shape.norm).matrix)
+
+
+@pytest.mark.parametrize("relation", [Neighboring.ZERO_OUT, Neighboring.REPLACE_ONE])
+def test_records_that_keep_their_length_are_caught(relation, monkeypatch):
+    X, y = table(300, 11)
+    other, turned, null = X.copy(), y.copy(), np.arange(300) == 0
+    X[0], other[0], turned[0] = 2.0, np.linspace(-2, 2, 10), -y[0]
+    bounds = Bounds(1.0)
+    exchanged = relation is Neighboring.REPLACE_ONE
+    pair = ArrayRecords(X, y, bounds), ArrayRecords(other, turned, bounds, None if exchanged else null)
+    plan = NoisyNewton(n_iterations=3).plan(
+        Problem(Logistic(), bounds, 300, 11), Guarantee(3.0, 1e-6, relation)
+    )
+    found = replay(running(plan), *([one] for one in pair))
+    assert found.passed, str(found)
+    monkeypatch.setattr(coordinates, "_shrunk", lambda records, *arguments: records)
+    assert replay(running(plan), *([one] for one in pair)).failed_checks == {"distance"}
 
 
 def test_rows_in_parts_stay_where_they_are():

@@ -14,7 +14,6 @@ data: docs/decisions/0009-noisy-descent-rule.md.
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -290,7 +289,8 @@ def shrunk(records: Records, shape: Reshaping, n_samples: int) -> Records | None
     if lost is None:
         return None
     sizes: Any = {"width": records.n_columns, "bounds": records.bounds, "sparse": records.sparse}
-    return records.map_rows(_shrunk, lost, shape.norm, _are_many(n_samples, records.n_columns), **sizes)
+    compiled = _are_many(n_samples, records.n_columns)
+    return records.map_rows(ArrayRecords.shortened, lost, shape.norm, _slack(len(lost)), compiled, **sizes)
 
 
 def _lost_directions(matrix: Array) -> Array | None:
@@ -313,45 +313,42 @@ def _slack(n_features: int) -> float:
     return 12 * gamma(n_features + 64) * (n_features + 1)
 
 
-def _shrunk(records: ArrayRecords, lost: Array, norm: float, compiled: bool) -> ArrayRecords:
-    squares, dots = records.squared_norms, records.separate_dots(lost, compiled=compiled)
-    length = np.sqrt(squares * (1 + _slack(len(lost))) - np.einsum("ij,ij->i", dots, dots))
-    other = copy.copy(records)
-    vars(other).pop("squared_norms", None)  # of the longer records
-    other.scales = records.scales * (norm * (1 - 2.0**-48) / np.maximum(length, norm))
-    return other
-
-
 def _are_many(n_samples: int, n_columns: int) -> bool:
     """Whether compiled code is worth compiling, for so many rows as were declared."""
     return n_samples * n_columns >= COMPILED_FROM
 
 
-def singles(records: Records, n_samples: int) -> Records:
+def singles(records: Records, n_samples: int, bounds: Bounds | None = None) -> Records:
     """Return the records with their entries rounded to single precision, which halves the time of a pass over them.
 
-    Entries are rounded one by one, so each new record is a function of its own row, to the last bit. Rows that are few,
-    sparse or too many stay as they are, judging by the public ``n_samples``: all rows would change with the one that
-    makes them many.
+    Rounded rows are bounded anew, by other ``bounds`` if given. Entries are rounded one by one, so each new record is a
+    function of its own row, to the last bit. Rows that are few, sparse or too many stay as they are, judging by the
+    public ``n_samples``: all rows would change with the one that makes them many.
     """
     columns = records.n_columns
-    if records.sparse or not _are_many(n_samples, columns) or n_samples * columns > _SINGLES:
+    rounded = not records.sparse and _are_many(n_samples, columns) and n_samples * columns <= _SINGLES
+    if not rounded and bounds is None:
         return records
-    return records.map_rows(_in_singles, width=records.n_columns, bounds=records.bounds, sparse=False)
+    bounds = bounds or records.bounds
+    return records.map_rows(_rebounded, bounds, rounded, width=columns, bounds=bounds, sparse=records.sparse)
 
 
-def _in_singles(records: ArrayRecords) -> ArrayRecords:
-    if records.matrix.dtype == np.float32:
+def _rebounded(records: ArrayRecords, bounds: Bounds, rounded: bool) -> ArrayRecords:
+    matrix = records.matrix
+    if rounded and matrix.dtype != np.float32:
+        matrix = np.empty(matrix.shape, dtype=np.float32)
+        largest = np.finfo(np.float32).max
+        height = max(1, COPY_ENTRIES // max(1, records.n_columns))
+        for first in range(0, records.n_samples, height):
+            made = matrix[first : first + height]
+            with np.errstate(
+                all="ignore"
+            ):  # a warning can be turned into an error, which would depend on the data
+                made[:] = records.matrix[first : first + height]
+                np.clip(made, -largest, largest, out=made)
+    elif bounds is records.bounds:
         return records
-    rounded = np.empty(records.matrix.shape, dtype=np.float32)
-    largest = float(np.finfo(np.float32).max)
-    height = max(1, COPY_ENTRIES // max(1, records.n_columns))
-    for first in range(0, records.n_samples, height):
-        rows = slice(first, first + height)
-        rounded[rows] = np.clip(records.matrix[rows], -largest, largest)
-    return ArrayRecords(
-        rounded, records.labels, records.bounds, records.scales == 0, n_threads=records.n_threads
-    )
+    return ArrayRecords(matrix, records.labels, bounds, records.scales == 0, n_threads=records.n_threads)
 
 
 def in_coordinates(
