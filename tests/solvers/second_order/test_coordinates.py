@@ -17,7 +17,6 @@ from discreet.records.bounds import Bounds, gamma, summation_rounding
 from discreet.records.clipped_rows import COMPILED_FROM
 from discreet.records.partitioned import LocalParts, PartitionedRecords
 from discreet.solvers.gradients.descent import Descent
-from discreet.solvers.second_order import coordinates
 from discreet.solvers.second_order.coordinates import (
     Reshaping,
     in_coordinates,
@@ -166,7 +165,7 @@ def test_records_that_keep_their_length_are_caught(relation, monkeypatch):
     )
     found = replay(running(plan), *([one] for one in pair))
     assert found.passed, str(found)
-    monkeypatch.setattr(coordinates, "_shrunk", lambda records, *arguments: records)
+    monkeypatch.setattr(ArrayRecords, "shortened", lambda records, *arguments: records)
     assert replay(running(plan), *([one] for one in pair)).failed_checks == {"distance"}
 
 
