@@ -18,8 +18,8 @@ from discreet._typing import Array, Integers, Progress
 from discreet.additive import bins as binning
 from discreet.additive import pairs as pairing
 from discreet.additive.bins import Bins, HistogramMechanism
-from discreet.additive.columns import Column
 from discreet.additive.cells import Cells
+from discreet.additive.columns import Column
 from discreet.additive.coordinates import coordinates
 from discreet.additive.pairs import COARSE, MOST_CATEGORIES, PairSelection
 from discreet.additive.records import BinnedRecords, Codes
@@ -320,7 +320,7 @@ class AdditivePlan(base.Plan):
                 bins,
                 codes,
                 cells,
-                lambda rows: predictions(intercept, shapes, (), codes.matrix[rows].T),
+                lambda rows: predictions(intercept, shapes, (), list(codes.matrix[rows].T)),
                 entropy,
                 rate,
             )
@@ -348,14 +348,14 @@ class AdditivePlan(base.Plan):
                 residuals = slopes(np.zeros((len(block), self.problem.n_outputs)), rows)
                 sizes = np.linalg.norm(residuals, axis=1)
                 residuals *= (np.where(cells.null[rows], 0.0, clip) / np.maximum(sizes, clip))[:, None]
-                yield block.T, residuals
+                yield list(block.T), residuals
 
         tables = pairing.candidates(bins, [one.ordered for one in self.problem.columns])
         chosen = layout.selection.choose(tables, left_over(), entropy)
         if not chosen:
             return ()
         made = pairing.pair_coordinates(chosen)
-        parts = ([table.cells(block.T) for table in chosen] for _, block in codes.blocks())
+        parts = ([table.cells(list(block.T)) for table in chosen] for _, block in codes.blocks())
         both = Codes.of([math.prod(table.sizes) for table in chosen], parts, stored=cells.stored)
         records = BinnedRecords.of(made, both, cells.null, self.problem.n_samples)
         found = None if rate is None else rate.found  # pairs leave the mean of the predicted means as it is
