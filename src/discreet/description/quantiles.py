@@ -28,7 +28,7 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import BoundedRange, Event, Repeated
 from discreet.privacy.guarantee import Guarantee, Neighboring, relation_of
 from discreet.privacy.statement import PrivacyStatement
-from discreet.records.open import check_people
+from discreet.records.open import check_people, refuse_source
 from discreet.release import (
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
@@ -269,6 +269,7 @@ def _quantiles(
     bounds : the ends of the candidates by name, for the statement; None if those given are meant.
     """
     strict = _checks.choice("bad_rows", bad_rows, ("error", "null")) == "error"
+    refuse_source("X", X)
     check_people(X, groups)
     table = to_numbers(X)
     if table.ndim not in (1, 2) or table.size == 0 or len(table) > _MOST_ROWS:
@@ -339,6 +340,7 @@ def private_norm_bound(
     >>> bool(250 < private_norm_bound(X, epsilon=0.5).values[0, 0] < 400)
     True
     """
+    refuse_source("X", X)
     check_people(X, options.get("groups"))
     table = to_numbers(X)
     if table.ndim != 2:

@@ -76,13 +76,20 @@ class SparkRows(KeptRows):
     assumptions = SparkTable.assumptions
 
     def __init__(
-        self, frame: Any, target: str | None, *, schema: Any = None, classes: Any = None, bad_rows: str
+        self,
+        frame: Any,
+        target: str | None,
+        *,
+        schema: Any = None,
+        classes: Any = None,
+        bad_rows: str,
+        labeled: bool = True,
     ) -> None:
         table = SparkTable(frame)
-        if schema is None and target is None:
+        if schema is None and target is None and labeled:
             raise ValueError("name the column of labels: fit(frame, target='y')")
         if schema is None:
-            reading: Reading = Numbers.of(table, target or "", None, classes, bad_rows)
+            reading: Reading = Numbers.of(table, target, None, classes, bad_rows)
         else:
             reading = Encoded.of(table, schema, bad_rows)
         made = table.chosen(reading.columns).mapInArrow(partial(_opened, reading), "part binary")
