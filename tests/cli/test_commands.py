@@ -115,6 +115,14 @@ def test_intervals(shell):
     assert Ledger("budget.db").history()[0].label == "coefficient_intervals"
 
 
+def test_a_doubt_of_intervals_is_printed_once(shell, capsys):
+    capsys.readouterr()
+    line = "intervals model.json visits.csv --epsilon 0.01 --delta 1e-4 --ledger budget.db"
+    assert main(shlex.split(line)) == 0
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert said.count("the released curvature is") == 1
+
+
 def test_search(shell):
     common = (
         "search visits.csv --schema schema.toml --epsilon 3 --delta 1e-6 --solver output --ledger budget.db"

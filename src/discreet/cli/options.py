@@ -452,11 +452,6 @@ def print_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) ->
     if ledger is None:
         note("no --ledger was given: nothing tracks the total privacy loss of this data")
         return
-    if statement.guarantee.unit == "user" and ledger.unit == "record":
-        note(
-            f"{arguments.ledger} caps what is released about single rows; create one with --unit user to cap what all "
-            "releases together reveal about a person"
-        )
     spent, left = ledger.balance(statement.event, statement.guarantee)
     say(f"In {arguments.ledger}, {spent}.", folded=True)
     say(f"There is {left}.", folded=True)

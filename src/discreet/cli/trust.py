@@ -152,7 +152,7 @@ def _subgroups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any
 )
 def intervals(arguments: argparse.Namespace) -> None:
     """Load, read, check, charge, estimate, write, state."""
-    from discreet.intervals.intervals import coefficient_intervals
+    from discreet.intervals.intervals import UnsureWarning, coefficient_intervals
 
     check_visible(arguments, "intervals")
     model, schema = _model_and_schema(arguments, "use discreet.coefficient_intervals in Python")
@@ -160,7 +160,8 @@ def intervals(arguments: argparse.Namespace) -> None:
         ledger = arguments.outcome.ledger(arguments.ledger)
         table, groups = options.read_grouped(arguments, schema)
         rows, labels = schema.encode(table)
-        with fitting():
+        with fitting(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnsureWarning)  # printed with the table
             found = coefficient_intervals(
                 model,
                 rows,

@@ -163,7 +163,7 @@ class ReplayModel:
         return self.directions
 
     def residuals(self, rows: Ratings, bound: int) -> tuple[NDArray[np.int64], Array]:
-        """Return the clipped residuals of all rows in integer steps of clip / bound, and users' coefficients and means."""
+        """Return clipped residuals of all rows in integer steps of clip / bound, and users' coefficients and means."""
         q = np.zeros(len(rows.items), dtype=np.int64)
         factors = np.zeros((rows.n_users, self.directions.shape[1]))
         means, values = _centered(rows, self.centered)
@@ -340,7 +340,7 @@ class ClickModel:
 Arrays = dict[str, NDArray[Any]]
 
 KIND, ITEMS, METHOD = "kind", "items", "method"
-# The only models that a file can hold, with the sizes of their fields: equal letters mean equal sizes, n is the catalog.
+# The only models that a file can hold, with the sizes of their fields: equal letters are equal sizes, n the catalog.
 _SHAPES: dict[type[Any], dict[str, str]] = {
     RidgeModel: {"base": "n", "features": "nk", "prior": "k", "error_variance": ""},
     ReplayModel: {

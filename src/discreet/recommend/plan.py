@@ -1,7 +1,7 @@
 """The releases of a matrix completion, priced before any rating is read.
 
-A method lists its releases (`Release`), each with its sensitivity and its share of the Gaussian-DP budget mu^2. The plan
-finds the least noise for all of them together, and is the only place where they meet noise.
+A method lists its releases (`Release`), each with its sensitivity and its share of the Gaussian-DP budget mu^2. The
+plan finds the least noise for all of them together, and is the only place where they meet noise.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class Release:
     """One noisy sum: its name, its share of mu^2, its sensitivity, and its shape.
 
     With ``order`` > 0 it consists of ``size`` symmetric matrices of that order, otherwise of ``size`` numbers. Sums are
-    integer multiples of a power of two; the noisy result is multiplied by ``unit``. A printed algorithm can require more
-    noise than needed with ``least_multiplier``.
+    integer multiples of a power of two; the noisy result is multiplied by ``unit``. A printed algorithm can require
+    more noise than needed with ``least_multiplier``.
     """
 
     name: str

@@ -236,7 +236,7 @@ class ClippedRows(Records):
         ``slack`` bounds the error of these squares, over |v|^2. Every factor is a function of its own row, to the last
         bit.
         """
-        squares, dots = self.squared_norms, self.separate_dots(lost, compiled=compiled)
+        dots, squares = self.separate_dots(lost, compiled=compiled), self.squared_norms
         length = np.sqrt(squares * (1 + slack) - np.einsum("ij,ij->i", dots, dots))
         other = copy.copy(self)
         vars(other).pop("squared_norms", None)  # of the longer records

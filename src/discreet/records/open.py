@@ -465,6 +465,12 @@ def _first_missing(labels: NDArray[Any]) -> int | None:
     """Return the row of the first missing label; raise if no label can be a class."""
     if (none := missing(labels)).any():
         return int(np.argmax(none))
+    if labels.dtype.kind in _NO_LABELS:  # of single labels NumPy makes objects
+        raise ParameterError(
+            "y",
+            f"{_LABELS}, got {labels.dtype}",
+            "write dates and lengths of time as text, here and in classes",
+        )
     check_classification_targets(labels)
     return None
 
@@ -675,6 +681,10 @@ def class_count(n_classes: int | None, classes: Any) -> int:
     return _checks.count("n_classes", n_classes, at_least=2)
 
 
+_NO_LABELS = frozenset("mMcOV")  # a model file could not hold them
+_LABELS = "must be text, whole numbers or true/false"
+
+
 def declared_classes(classes: Any) -> NDArray[Any]:
     """Return the declared labels in order; raise for mixed kinds, which NumPy would make texts that match nothing."""
     if isinstance(classes, set | frozenset | Mapping | str):
@@ -682,6 +692,12 @@ def declared_classes(classes: Any) -> NDArray[Any]:
     plain = isinstance(classes, list | tuple)
     given = (np.asarray(classes, dtype=object) if plain else as_cells(classes)).ravel()
     kinds = {np.asarray(label).dtype.kind for label in given}
+    if kinds & _NO_LABELS:
+        raise ParameterError(
+            "classes",
+            f"{_LABELS}, got {described(given)}",
+            "write dates and lengths of time as text, here and in y",
+        )
     if len({"number" if kind in "iuf" else kind for kind in kinds}) > 1:
         raise ParameterError(
             "classes",

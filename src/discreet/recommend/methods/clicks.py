@@ -1,7 +1,8 @@
 """Implicit feedback: a row is a set of items. Popularity, co-occurrence, and alternating least squares.
 
 A user's row is the indicator of the user's items, scaled to unit length. Items that a user did not click are weak
-evidence against them; this takes one small matrix for all users, not one per item (Hu, Koren and Volinsky, 2008). Sensitivities: docs/proofs/recommenders.md, Theorems 1, 2 and 4.
+evidence against them; this takes one small matrix for all users, not one per item (Hu, Koren and Volinsky, 2008).
+Sensitivities: docs/proofs/recommenders.md, Theorems 1, 2 and 4.
 """
 
 from __future__ import annotations

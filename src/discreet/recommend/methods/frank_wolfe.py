@@ -1,11 +1,11 @@
 """Frank-Wolfe over a nuclear-norm ball (Jain, Thakkar and Thakurta, 2018): corrected, with Oja's rule, and as printed.
 
 Round t: a_i = clipped residual of user i, W = sum_i a_i a_i^T + noise, v = top eigenvector, and every user moves by
--step k (a_i . v) / l along v, where l is the singular value. Corrected: steps 2 / (t + 2), of which every user takes the
-part that is best for their own ratings, residuals within the row bound, symmetric noise, and l from a scalar release. Printed:
-steps 1 / T, residuals within twice the bound, l the root of the noisy eigenvalue inflated by
-sqrt(sigma log(n / beta)) n^(1/4), a first round that does nothing, and the printed noise (raised where it would not
-meet the guarantee). In both every user first subtracts the mean of their own ratings (Thakkar, 2019, section 6.4),
+-step k (a_i . v) / l along v, where l is the singular value. Corrected: steps 2 / (t + 2), of which every user takes
+the part that is best for their own ratings, residuals within the row bound, symmetric noise, and l from a scalar
+release. Printed: steps 1 / T, residuals within twice the bound, l the root of the noisy eigenvalue inflated by
+sqrt(sigma log(n / beta)) n^(1/4), a first round that does nothing, and the printed noise (raised if it would not meet
+the guarantee). In both every user first subtracts the mean of their own ratings (Thakkar, 2019, section 6.4),
 which is a step on the user's own row and costs nothing.
 
 With Oja's rule (Thakkar, 2019, Algorithm 14 inside Algorithm 13) no matrix is formed: v is found by a few noisy
