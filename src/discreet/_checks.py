@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Self, SupportsFloat, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, SupportsFloat, TypeVar, cast
 
 import numpy as np
 
@@ -195,21 +195,6 @@ def refuse_arguments(method: str, given: Mapping[str, Any]) -> None:
                 "Leave it out; to favor a rare class, move the threshold of the released scores"
             )
         raise ParameterTypeError(name, f"is not a parameter of {method}(){reason}")
-
-
-class Declared:
-    """Answer unknown parameters of what a schema declares by an ``example`` of how it is written."""
-
-    example: ClassVar[str]
-
-    def __new__(cls, *_: Any, **given: Any) -> Self:
-        known = list(inspect.signature(cls).parameters)
-        for name in given:
-            if name not in known:
-                raise TypeError(
-                    f"{cls.__name__} has no parameter {name!r}; write {cls.example}, there are {', '.join(known)}"
-                )
-        return super().__new__(cls)
 
 
 class Habits:

@@ -220,10 +220,10 @@ class PrivateAdditiveModel(AdditiveParameters):
 
     def _noted(self, columns: tuple[Column, ...], y: Any, n_rows: int, strict: bool) -> NDArray[Any]:
         """Check one label per row of a table; note its columns."""
-        y = self._checked(np.zeros((n_rows, 1)), y, strict)
+        labels = self._checked(np.zeros((n_rows, 1)), y, strict)
         self.n_features_in_ = len(columns)
         self.feature_names_in_ = np.array([one.name for one in columns], dtype=object)
-        return y
+        return labels
 
     def _table_columns(self) -> tuple[Column, ...]:
         if not isinstance(self.schema, Schema):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from discreet._typing import Array, Integers, Mask
 from discreet.additive.coordinates import Coordinates
-from discreet.records.bounds import Bounds, gamma
+from discreet.records.bounds import gamma
 
 HEIGHT = 1 << 14  # rows at a time
 _KEEP_BYTES = 1 << 28  # mapped pages that may stay before they are given back
@@ -119,11 +119,14 @@ class BinnedRecords:
         """The same sums of vectors, scaled to be no longer than ``norm`` in exact arithmetic."""
         lengths = np.linalg.norm(self.vectors, axis=1)
         longest = sum(float(part.max()) for part in np.split(lengths, self._starts[1:]))
-        bounds = Bounds(norm - 1.01 * gamma(len(self._starts) + 2) * longest, intercept=False)
-        steps = root_steps(self.n_samples)
+        n_parts = len(self._starts)
+        error = 1.01 * gamma(self.n_features + (n_parts + 1) ** 2 + 8) * longest**2
+        room, whole = norm * (1 - 2.0**-46), root_steps(self.n_samples)
+        products = self.vectors @ self.vectors.T
         scales = np.zeros(len(self.scales))
         for rows, hot in self.blocks():
-            scales[rows] = np.floor(bounds.row_scales(hot @ self.vectors) * steps) / steps
+            length = np.sqrt(np.maximum(_squares(products, hot.indices.reshape(-1, n_parts)), 0.0) + error)
+            scales[rows] = np.floor(np.minimum(room / np.maximum(length, room), 1.0) * whole) / whole
         return replace(self, scales=np.where(self.scales == 0, 0.0, scales))
 
     @property
@@ -152,6 +155,18 @@ class BinnedRecords:
             weighted.data *= np.repeat(np.square(self.scales[rows] * steps), len(self.codes.sizes) + 1)
             counts += (weighted.T.tocsr() @ hot).toarray()
         return np.asarray(self.vectors.T @ counts @ self.vectors) / steps**2
+
+
+def _squares(products: Array, places: Integers) -> Array:
+    """The squared norms of sums of vectors, from the products of any two; each row is added up in one order."""
+    size, flat = len(products), products.ravel()
+    columns = [column.astype(np.int64) for column in places.T]
+    total = np.zeros(len(places))
+    for number, column in enumerate(columns):
+        total += flat[column * (size + 1)]
+        for other in columns[:number]:
+            total += 2.0 * flat[column * size + other]
+    return total
 
 
 def steps(n_samples: int) -> float:

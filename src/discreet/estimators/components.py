@@ -125,12 +125,13 @@ class PrivatePCA(TransformerMixin, PrivateModel):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features).
+        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); or files, a query or a frame of
+            a cluster, of which all columns are features.
         y : ignored.
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``.
         """
         fitted = unfitted(self)
-        with calm(), open_rows(X, None, None, sums=True) as (rows, _):
+        with calm(), open_rows(X, bad_rows=self.bad_rows, sums=True, labeled=False) as (rows, _):
             fitted._fit(rows, groups)
         self.__dict__ = fitted.__dict__
         return self

@@ -23,7 +23,7 @@ from discreet._typing import Mask
 from discreet.estimators.encoder import SchemaEncoder
 from discreet.records.arrow import FileRows
 from discreet.records.bounds import Bounds
-from discreet.records.open import Rows, blanked, class_codes, open_rows
+from discreet.records.open import Rows, blanked, class_codes, open_rows, refuse_source
 from discreet.records.sources import is_source
 from discreet.tables.reading import as_cells, column_names, entries_to_numbers, is_frame, to_numbers
 
@@ -52,6 +52,8 @@ def opened(
     Rows of a source are mapped as numbers: those that the `SchemaEncoder` of a pipeline makes, which is then left out.
     """
     schema = None
+    if getattr(model, "reads_tables_", False):
+        refuse_source("X", X)
     if is_source(X) and isinstance(model, Pipeline) and isinstance(model[0], SchemaEncoder):
         if target is None:
             raise ParameterError("target", "must name the column of labels")

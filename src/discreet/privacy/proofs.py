@@ -244,7 +244,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "estimators.groups.plan_for_groups": ("groups.md#theorem-1", "groups.md#theorem-2"),
     "additive.bins.HistogramMechanism": ("additive-models.md#theorem-1",),
     "additive.pairs.PairSelection": ("additive-models.md#theorem-4",),
-    "additive.stages.ResidualMechanism": ("additive-models.md#theorem-3",),
+    "additive.stages.ResidualMechanism": ("additive-models.md#theorem-3", "additive-models.md#lemma-2"),
     "additive.plan.AdditiveFit": ("additive-models.md#theorem-5",),
     "additive.plan.AdditivePlan": tuple(f"additive-models.md#theorem-{number}" for number in range(1, 6)),
     "description.plan.DescriptionPlan": ("describe.md#lemma-1", "describe.md#theorem-2"),

@@ -237,6 +237,7 @@ def opened(
     classes: Any = None,
     bad_rows: str = "error",
     ids: str | None = None,
+    labeled: bool = True,
     progress: Progress | None = None,
 ) -> FileRows:
     """The rows of a source, converted or encoded for this once; or those of an Arrow file that ``convert`` made.
@@ -247,14 +248,14 @@ def opened(
         isinstance(source, str | os.PathLike)
         and schema is None
         and ids is None
-        and _is_converted(source, target)
+        and _is_converted(source, target if labeled else "")
     ):
         with Path(source).open("rb") as stream:
             return FileRows(stream)
     table = _sourced(source, bad_rows)
     if schema is not None:
         reading: Reading = Encoded.of(table, schema, bad_rows)
-    elif target is None:
+    elif target is None and labeled:
         raise ValueError("name the column of labels: fit('data.parquet', target='y')")
     else:
         features = [name for name in table.schema.names if name not in (*table.keys, target, ids)]

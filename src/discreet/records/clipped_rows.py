@@ -230,6 +230,19 @@ class ClippedRows(Records):
         self._map(lane_fill)
         return dots
 
+    def shortened(self, lost: Array, norm: float, slack: float, compiled: bool) -> Self:
+        """Return the records v, each scaled so that |v|^2 - |``lost``^T v|^2 is at most ``norm``^2.
+
+        ``slack`` bounds the error of these squares, over |v|^2. Every factor is a function of its own row, to the last
+        bit.
+        """
+        dots, squares = self.separate_dots(lost, compiled=compiled), self.squared_norms
+        length = np.sqrt(squares * (1 + slack) - np.einsum("ij,ij->i", dots, dots))
+        other = copy.copy(self)
+        vars(other).pop("squared_norms", None)  # of the longer records
+        other.scales = self.scales * (norm * (1 - 2.0**-48) / np.maximum(length, norm))
+        return other
+
     def weighted_sum(self, weights: ArrayLike) -> Array:
         """Return sum_i w_i v_i for one finite weight per record; weights of null records are ignored."""
         coefficients = self.scales * self._checked_weights(weights)

@@ -246,6 +246,16 @@ def is_dask(data: Any) -> bool:
     return base is not None and bool(base.is_dask_collection(data))
 
 
+def refuse_source(name: str, data: Any) -> None:
+    """Raise if rows are in a file, a query or a frame of Spark, where they have to be in memory."""
+    if is_source(data) and not is_dask(data):
+        raise ParameterTypeError(
+            name,
+            "must be in memory here, not a file, a query or a Spark frame",
+            "read it first, for example by pyarrow.parquet.read_table(path)",
+        )
+
+
 @contextmanager
 def open_rows(
     X: Any,
@@ -257,6 +267,7 @@ def open_rows(
     bad_rows: str = "error",
     ids: str | None = None,
     sums: bool = False,
+    labeled: bool = True,
 ) -> Iterator[tuple[Any, Any]]:
     """Open rows and labels: sources are mapped, collections on a cluster stay there, anything else is unchanged.
 
@@ -270,6 +281,7 @@ def open_rows(
     bad_rows : {"error", "null"}, of the estimator.
     ids : the column that says whose row each is; only for sources, whose rows then have ``ids``.
     sums : whether nothing but sums over rows will be asked for: then those of a cluster stay where they are.
+    labeled : whether rows of a source have labels; if not, all its columns are features and all labels 0.
     """
     if isinstance(X, Rows):
         yield X, X.labels if y is None else y  # type: ignore[attr-defined]  # files have labels
@@ -284,7 +296,12 @@ def open_rows(
     if table is not None:
         from discreet.records import arrow
 
-        rules: dict[str, Any] = {"schema": schema, "classes": classes, "bad_rows": bad_rows}
+        rules: dict[str, Any] = {
+            "schema": schema,
+            "classes": classes,
+            "bad_rows": bad_rows,
+            "labeled": labeled,
+        }
         if there and is_from(X, "pyspark.sql", "DataFrame"):
             from discreet.records.clusters.spark import SparkRows
 
@@ -393,6 +410,8 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
             Setting("max_rows_per_group", purpose="with groups=schema.groups(table) in fit"),
             "use a schema without a group column if each person has one row",
         )
+    if not isinstance(X, np.ndarray):
+        refuse_source("X", X)
     if X is None or isinstance(X, Mapping):
         raise ParameterTypeError(
             "X",

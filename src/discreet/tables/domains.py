@@ -8,6 +8,7 @@ row changes one row of the result.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import itertools
 import math
 import re
@@ -15,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from decimal import Decimal
 from numbers import Complex, Integral, Rational
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet._checks import Declared, HintedError
+from discreet._checks import HintedError
 from discreet._typing import Array, Mask
 
 Label: TypeAlias = str | int | bool
@@ -39,6 +40,21 @@ _NUMBER = re.compile(
 
 class SchemaError(HintedError, ValueError):
     """A schema is malformed, or a table does not fit it. The message names columns and never quotes a cell."""
+
+
+class Declared:
+    """Answer unknown parameters of what a schema declares by an ``example`` of how it is written."""
+
+    example: ClassVar[str]
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        known = list(inspect.signature(cls).parameters)
+        for name in given:
+            if name not in known:
+                raise TypeError(
+                    f"{cls.__name__} has no parameter {name!r}; write {cls.example}, there are {', '.join(known)}"
+                )
+        return super().__new__(cls)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 from discreet import PrivateLogisticRegression, PrivateSparseLogisticRegression, insecure_noise
+from discreet.audit.replay import replay
+from discreet.audit.trace import running
 from discreet.estimators.encoder import SquareRootRows
 from discreet.losses import Logistic, Softmax
 from discreet.mechanisms.samplers.entropy import fresh_entropy
@@ -19,7 +21,13 @@ from discreet.records.bounds import Bounds
 from discreet.solvers.class_sums import focused_rows, refocused
 from discreet.solvers.class_sums.column_evidence import column_sizes, leans, water_filling
 from discreet.solvers.class_sums.mechanism import CONSTANT
-from discreet.solvers.class_sums.refocused import CAP, RefocusedSums, difference_weight, total_and_difference
+from discreet.solvers.class_sums.refocused import (
+    CAP,
+    RefocusedPlan,
+    RefocusedSums,
+    difference_weight,
+    total_and_difference,
+)
 
 RELATIONS = list(Neighboring)
 SECOND = "sums of the classes in weighted columns"
@@ -152,6 +160,24 @@ def test_under_replace_one_a_difference_would_move_further_than_the_sums_of_the_
         assert not total_and_difference(Guarantee(1.0, 1e-6, relation), 3)
         mechanism = plan_of(problem, relation).total_and_difference()
         assert mechanism.event == plan_of(problem, relation).releases[2].event.event
+
+
+@pytest.mark.parametrize("relation", [Neighboring.ADD_REMOVE_ONE, Neighboring.ZERO_OUT])
+def test_half_the_noise_on_total_and_difference_breaks_the_bill(relation, monkeypatch):
+    rng = np.random.default_rng(5)
+    problem, promise = problem_of(60), Guarantee(20.0, 1e-2, relation)
+    data = [ArrayRecords(sp.csr_array(rng.normal(size=(60, 5))), np.tile([1.0, -1.0], 30), problem.bounds)]
+    plan, genuine = RefocusedSums().plan(problem, promise), RefocusedPlan.total_and_difference
+    assert SECOND in [release.name for release in plan.releases]
+
+    def halved(plan):
+        made = genuine(plan)
+        return dataclasses.replace(made, noise_multiplier=made.noise_multiplier / 2)
+
+    assert replay(running(plan), data, data).passed
+    monkeypatch.setattr(RefocusedPlan, "total_and_difference", halved)
+    assert replay(running(plan), data, data).failed_checks == {"price"}
+    assert replay(running(RefocusedSums().plan(problem, promise)), data, data).failed_checks == {"claim"}
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -14,7 +14,6 @@ data: docs/decisions/0009-noisy-descent-rule.md.
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -207,12 +206,13 @@ def moment_mechanism(
     """Return the mechanism for the second moment of the records, or of `mapped` ones clipped to ``norm``.
 
     The images of `shrunk` records are summed before they are transformed: the rounding is that of records of the norm
-    before.
+    before. It need not be symmetric, and the released triangle, with its weights, holds up to sqrt(2) times as much.
     """
     n, p, bound = problem.n_samples, problem.n_features, problem.bounds.feature_norm
     rounding = 0.0
     if shrunk:
-        rounding = summation_rounding(n, bound**2) + 2.1 * gamma(p + 2) * (math.sqrt(p) + 1) * n * bound**2
+        product = 2.1 * gamma(p + 2) * (math.sqrt(p) + 1) * n * bound**2
+        rounding = 1.42 * (summation_rounding(n, bound**2) + product)
     return MomentMechanism(
         n_samples=n,
         n_features=p,
@@ -289,7 +289,8 @@ def shrunk(records: Records, shape: Reshaping, n_samples: int) -> Records | None
     if lost is None:
         return None
     sizes: Any = {"width": records.n_columns, "bounds": records.bounds, "sparse": records.sparse}
-    return records.map_rows(_shrunk, lost, shape.norm, _are_many(n_samples, records.n_columns), **sizes)
+    compiled = _are_many(n_samples, records.n_columns)
+    return records.map_rows(ArrayRecords.shortened, lost, shape.norm, _slack(len(lost)), compiled, **sizes)
 
 
 def _lost_directions(matrix: Array) -> Array | None:
@@ -310,15 +311,6 @@ def _lost_directions(matrix: Array) -> Array | None:
 def _slack(n_features: int) -> float:
     """Bound the error of a squared norm in new coordinates, over the squared norm of the record."""
     return 12 * gamma(n_features + 64) * (n_features + 1)
-
-
-def _shrunk(records: ArrayRecords, lost: Array, norm: float, compiled: bool) -> ArrayRecords:
-    squares, dots = records.squared_norms, records.separate_dots(lost, compiled=compiled)
-    length = np.sqrt(squares * (1 + _slack(len(lost))) - np.einsum("ij,ij->i", dots, dots))
-    other = copy.copy(records)
-    vars(other).pop("squared_norms", None)  # of the longer records
-    other.scales = records.scales * (norm * (1 - 2.0**-48) / np.maximum(length, norm))
-    return other
 
 
 def _are_many(n_samples: int, n_columns: int) -> bool:
