@@ -415,6 +415,9 @@ def schema_of(model: Any, path: str, instead: str) -> Any:
     if schema is None:
         from discreet import card
 
+        if hasattr(model, "model_"):
+            instead = "a recommender is measured in Python, by discreet.recommend.metrics on ratings that were held out"
+            raise card.CardError(f"{str(path)!r} is a recommender, which has no schema; {instead}")
         raise card.CardError(
             f"{str(path)!r} was saved without a schema, so it cannot read a table's columns; {instead}"
         )
