@@ -47,13 +47,19 @@ class Declared:
 
     example: ClassVar[str]
 
-    def __new__(cls, *_: Any, **given: Any) -> Self:
-        known = list(inspect.signature(cls).parameters)
+    def __new__(cls, *values: Any, **given: Any) -> Self:
+        signature = inspect.signature(cls)
         for name in given:
-            if name not in known:
+            if name not in signature.parameters:
+                known = ", ".join(signature.parameters) or "none"
                 raise TypeError(
-                    f"{cls.__name__} has no parameter {name!r}; write {cls.example}, there are {', '.join(known)}"
+                    f"{cls.__name__} has no parameter {name!r}; write {cls.example}, there are {known}"
                 )
+        if values or given:  # copies are made without any
+            try:
+                signature.bind(*values, **given)
+            except TypeError as error:
+                raise TypeError(f"{cls.__name__}: {error}; write {cls.example}") from None
         return super().__new__(cls)
 
 
