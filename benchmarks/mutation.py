@@ -6,8 +6,8 @@ mirror it and, if these notice nothing, against every case of the tests of its f
 written to the sources. Run ``python -m benchmarks.mutation --count 60 --seed 0`` (a few seconds each), or name
 modules: ``python -m benchmarks.mutation mechanisms/additive.py``. Survivors are printed: either the change makes no
 difference that anybody could see (say so), or a test is missing (write it). ``--write`` keeps the list in
-benchmarks/results/mutation.md, and what was written there under the heading Read. ``--resume FILE`` continues a run that
-``--minutes`` ended, from the answers kept in FILE.
+benchmarks/results/mutation.md, and what was written there under the heading Read. ``--resume FILE`` continues a run
+that ``--minutes`` ended, from the answers kept in FILE.
 """
 
 from __future__ import annotations
