@@ -1,0 +1,100 @@
+"""Lines: who does not know the secret is not heard, and a line that breaks leaves its parts to a job."""
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+import types
+from multiprocessing.connection import Client
+
+import cloudpickle
+import pytest
+
+from discreet.records.clusters import lines
+from discreet.records.clusters.lines import Lines, answer_calls, me
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    module = types.ModuleType("pyspark")
+    module.cloudpickle = cloudpickle
+    monkeypatch.setitem(sys.modules, "pyspark", module)
+    made = Lines.of({"spark.driver.host": "127.0.0.1"})
+    yield made
+    made.close()
+
+
+def answer(message, parts):
+    """What a process says: its name for every part."""
+    if message == "fail":
+        raise ValueError("somebody's row is 7")
+    if message == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [(message, part) for part in parts]
+
+
+def holder(call, pipe):
+    for _ in range(2):  # the second call of the same process is none
+        answer_calls(call, answer)
+    pipe.send(me())
+    pipe.recv()
+
+
+@pytest.fixture
+def processes(driver):
+    context = multiprocessing.get_context("spawn")
+    started = []
+    for _ in range(2):
+        here, there = context.Pipe()
+        process = context.Process(target=holder, args=(driver.call, there), daemon=True)
+        process.start()
+        started.append((process, here))
+    names = [here.recv() for _, here in started]
+    waited(lambda: set(names) == set(driver._open))
+    yield names
+    for process, _ in started:
+        process.kill()
+        process.join()
+
+
+def waited(done):
+    end = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_processes_answer_for_their_parts_until_one_is_gone(driver, processes):
+    asked = {processes[0]: [1, 2], processes[1]: [3]}
+    for message in ("a", "b"):
+        assert sorted(driver.asked(asked, message)) == [(message, 1), (message, 2), (message, 3)]
+    assert driver.asked({processes[0]: [1], b"nobody": [2]}, "a") == []
+    assert driver.asked(asked, "fail") == []
+    assert driver.asked({processes[0]: [1]}, "after") == [("after", 1)]
+    assert driver.asked(asked, "die") == []
+    assert driver._open == {}
+    assert driver.asked(asked, "a") == []
+
+
+def test_who_does_not_know_the_secret_is_not_heard(driver):
+    host, port, secret = driver.call
+    with pytest.raises((multiprocessing.AuthenticationError, OSError, EOFError)):
+        Client((host, port), authkey=b"guessed").send_bytes(b"somebody")
+    socket.create_connection((host, port)).close()
+    line = Client((host, port), authkey=secret)  # nobody before kept the driver from listening
+    line.send_bytes(b"a process")
+    waited(lambda: b"a process" in driver._open)
+    assert set(driver._open) == {b"a process"}
+
+
+@pytest.mark.parametrize("name", lines._SECURED)
+def test_connections_that_spark_secures_are_left_to_spark(name):
+    assert Lines.of({"spark.driver.host": "127.0.0.1", name: "true"}) is None
+    assert Lines.of({}) is None
+
+
+def test_who_cannot_reach_the_driver_goes_on(driver):
+    answer_calls(driver.call._replace(port=1), answer)
+    assert driver._open == {}
