@@ -42,15 +42,17 @@ from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 N, WIDE = 129, 10  # rows: one more than a block of the compiled passes; columns that these read in place
 LAST = 5  # rows in the second of two parts
 ORDER = 1e-11  # of a declared sensitivity: what another order of sums may change; singles would change 1e-7
-#: By day the first and the last one run.
-SOLVERS = {name: base.resolve(name) for name in ("newton", *base.names())} | {
+#: Solvers with settings of which more is released, or something else.
+VARIANTS = {
     "newton of frequencies": NoisyNewton(n_iterations=5, ordered_columns=True),
     "noisy-gd of centered rows": NoisyGradientDescent(n_iterations=5, level_rows=True, center_share=0.1),
     "refocused-sums of few columns": RefocusedSums(max_columns=4),
     "paced walk": FrankWolfe(n_iterations=4),
     "paced walk with a slope": FrankWolfe(n_iterations=4, slope_share=0.1),
-    "recipe": recipes.SOLVER.OneStep(),
 }
+#: By day the first and the last one run.
+SOLVERS = {name: base.resolve(name) for name in ("newton", *base.names())} | VARIANTS
+SOLVERS |= {"recipe": recipes.SOLVER.OneStep()}
 #: Numbers of rows, or of entries, beyond which code does something else: from the larger size on, or up to the smaller.
 ROWS = {
     "records.bounds": ("MAX_CHUNK_ROWS",),
