@@ -32,6 +32,8 @@ def answer(message, parts):
     """What a process says: its name for every part."""
     if message == "fail":
         raise ValueError("somebody's row is 7")
+    if message == "slow":
+        time.sleep(0.5)
     if message == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     return [(message, part) for part in parts]
@@ -73,6 +75,9 @@ def test_processes_answer_for_their_parts_until_one_is_gone(driver, processes):
     for message in ("a", "b"):
         assert sorted(driver.asked(asked, message)) == [(message, 1), (message, 2), (message, 3)]
     assert driver.asked({processes[0]: [1], b"nobody": [2]}, "a") == []
+    meanwhile = []
+    assert len(driver.asked(asked, "slow", lambda: meanwhile.append(1), 0.05)) == 3
+    assert meanwhile
     assert driver.asked(asked, "fail") == []
     assert driver.asked({processes[0]: [1]}, "after") == [("after", 1)]
     assert driver.asked(asked, "die") == []

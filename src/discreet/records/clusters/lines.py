@@ -12,6 +12,7 @@ import os
 import pickle
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Client, Listener
 from typing import Any, NamedTuple
@@ -65,14 +66,25 @@ class Lines:
 
     def _accept(self) -> None:
         while not self._closed:
-            with contextlib.suppress(Exception):  # of somebody who does not know the secret, or hung up
+            try:
                 line = self._listener.accept()
                 _notice_silence(line.fileno())
                 self._open[line.recv_bytes(64)] = line
+            except Exception:  # of somebody who does not know the secret, or hung up
+                time.sleep(0.01)
         self._listener.close()
 
-    def asked(self, questions: Mapping[bytes, Sequence[Any]], message: Any) -> list[Any]:
-        """What processes answer to a message about some parts each; nothing if one of them cannot be reached."""
+    def asked(
+        self,
+        questions: Mapping[bytes, Sequence[Any]],
+        message: Any,
+        meanwhile: Callable[[], None] = lambda: None,
+        pause: float = 20.0,
+    ) -> list[Any]:
+        """What processes answer to a message about some parts each; nothing if one of them cannot be reached.
+
+        Every ``pause`` seconds without an answer ``meanwhile`` is called.
+        """
         from pyspark import cloudpickle
 
         lines = {process: line for process in questions if (line := self._open.get(process)) is not None}
@@ -84,6 +96,8 @@ class Lines:
             self._try(process, line.send_bytes, pickle.dumps((self._number, told, list(questions[process]))))
         given: list[Any] = []
         for process, line in lines.items():  # all of them, so that no answer is left for the next question
+            while process in self._open and self._try(process, line.poll, pause) is False:
+                meanwhile()
             if process in self._open and (answer := self._try(process, line.recv_bytes)) is not None:
                 number, found = pickle.loads(answer)
                 if number != self._number:  # an earlier question ended before all answers were read
