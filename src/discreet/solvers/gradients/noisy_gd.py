@@ -453,8 +453,8 @@ def _pace(problem: Problem, field: Loss, signal: float, steps: int, rate: float,
     """Return the step size of the constant relative to that of the features, for two classes.
 
     Early stopping keeps noise out of many coefficients. The constant is one number, to which every record contributes:
-    it may take the time in which noise moves it by `_CONSTANT_NOISE`, within the stable range, so that predictions come near
-    the class shares where little else can be learned.
+    it may take the time in which noise moves it by `_CONSTANT_NOISE`, within the stable range, so that predictions come
+    near the class shares where little else can be learned.
     """
     if field.n_outputs > 1 or isinstance(problem.bounds, LeveledBounds) or not problem.bounds.intercept:
         return 1.0
