@@ -97,6 +97,10 @@ the statistician
   --vary l2: "did you mean 'l2'?"         cli/test_commands.py::test_did_you_mean
   a private key where the public is due   test_friction.py::test_the_wrong_key_of_a_pair_is_called_that
   the price of people without their unit  test_friction.py::test_a_price_names_its_unit
+  plans of recommenders not in line       test_friction.py::test_the_values_of_a_plan_stand_in_one_column
+  evaluate sent recommenders in a circle  test_friction.py::test_a_recommender_is_not_sent_to_an_evaluation_that_refuses_it
+  key --output: "prints to standard out"  cli/test_commands.py::test_did_you_mean
+  -o, -e: "unrecognized arguments"        cli/test_commands.py::test_did_you_mean
   no search from the shell                cli/test_commands.py::test_search
   no export from the shell                cli/test_commands.py::test_exports_predict_alike
   semicolons                              cli/test_walks.py::test_a_regression
@@ -250,6 +254,11 @@ WRONG = [
         "X must be an array or a data frame, got dict; .*DataFrame",
     ),
     (lambda X, y: LOGISTIC.fit(None, y), "X must be an array or a data frame, got NoneType"),
+    (
+        lambda X, y: discreet.Numeric(0),
+        r"Numeric: missing a required argument: 'upper'; write Numeric\(0, 100\)",
+    ),
+    (lambda X, y: discreet.Boolean("yes"), r"Boolean: too many positional arguments; write Boolean\(\)"),
     (
         lambda X, y: discreet.Numeric(min=0),
         r"no parameter 'min'; write Numeric\(0, 100\), there are lower, upper",
@@ -529,3 +538,20 @@ def test_the_values_of_a_plan_stand_in_one_column(capsys):
     _, *lines, _ = capsys.readouterr().out.splitlines()
     assert len(lines) > 8
     assert len({re.match(r"  .*?\S  +", line).end() for line in lines}) == 1
+    assert main(["plan", "--model", "recommender", "--people", "500", "--items", "60", "--epsilon", "1"]) == 0
+    *lines, _ = capsys.readouterr().out.splitlines()
+    assert len(lines) > 3
+    assert len({re.match(r".*?\S  +", line).end() for line in lines}) == 1
+
+
+def test_a_recommender_is_not_sent_to_an_evaluation_that_refuses_it(tmp_path, capsys):
+    lines = {(f"u{k % 200}", k // 200 + 7 * (k % 3)) for k in range(1000)}
+    path, model = tmp_path / "ratings.csv", tmp_path / "model.json"
+    path.write_text(
+        "\n".join(["user,item,rating", *(f"{user},{item},{1 + item % 5}" for user, item in lines)])
+    )
+    (tmp_path / "items.txt").write_text("\n".join(map(str, range(30))))
+    command = ["fit", str(path), "--model", "recommender", "--catalog", str(tmp_path / "items.txt")]
+    assert main([*command, "--rating-bounds", "1", "5", "--epsilon", "2", "--output", str(model)]) == 0
+    assert main(["evaluate", str(model), str(path), "--epsilon", "1"]) == 1
+    assert "a recommender is measured in Python, by discreet.recommend.metrics" in capsys.readouterr().err

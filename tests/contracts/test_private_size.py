@@ -10,6 +10,7 @@ import functools
 import importlib
 import itertools
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ import discreet
 from benchmarks import matrix
 from discreet.audit.replay import replay
 from discreet.audit.trace import running
+from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
@@ -175,6 +177,29 @@ def asked(function, name):
     return program
 
 
+@functools.cache
+def removable(name):
+    """A model that is out already, under add-remove-one."""
+    given = releases.given(releases.LINEAR[name], classes=releases.CLASSES)
+    with insecure_noise(3), warnings.catch_warnings(action="ignore"):
+        return releases.linear(name, **given, **BOUND)(releases.ordinary(99))
+
+
+def intervals(name):
+    told = {key: value for key, value in TOLD.items() if key != "neighboring"}  # that of the model
+
+    def program(data):
+        X, y = np.nan_to_num(data[0]), releases.labels_of(data[1]) if "Logistic" in name else data[1]
+        return discreet.coefficient_intervals(removable(name), X, y, **told)
+
+    return program
+
+
+def components(method):
+    told = {"n_components": 1, "method": method, "center": False, "bad_rows": "null"}
+    return lambda data: discreet.PrivatePCA(**told, **TOLD).fit(data[0])
+
+
 def median(data):
     return discreet.PrivateMedian(radius=2.0, bad_rows="null", **TOLD).fit(data[0])
 
@@ -198,11 +223,15 @@ PROGRAMS = {
     ),
     "evaluate classifier": asked(discreet.evaluate, "PrivateLogisticRegression"),
     "evaluate regressor": asked(discreet.evaluate, "PrivateRidge"),
+    "intervals of a classifier": intervals("PrivateLogisticRegression"),
+    "intervals of a regressor": intervals("PrivateRidge"),
+    **{f"components by {method}": components(method) for method in ("svd", "power", "oja")},
     "median": median,
     "quantiles": quantiles,
     "describe": described,
 }
-MISSING = {"describe"}  # a null row has cells too: they count as missing
+#: Without null rows: cells of one count as missing, or it is refused.
+MISSING = {"describe", "intervals of a classifier", "intervals of a regressor"}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -212,6 +241,7 @@ def test_a_row_more_or_less_decides_nothing_in_other_releases(name, between):
     y = np.clip(X[:, 0] - X[:, 1] + rng.normal(size=N) / 5, -1.0, 1.0)
     for model in ("PrivateLogisticRegression", "PrivateRidge"):
         releases.released(model)
+        removable(model)
     between(releases.P)
     for first in (np.nan, 0.7):
         X[0] = first

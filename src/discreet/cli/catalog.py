@@ -318,8 +318,8 @@ def _estimator_name(name: str, target: str, schema: Any) -> str:
         return next(iter(found.values()))
     if target == "none":
         raise ValueError(
-            f"{name} predicts a column, and this schema declares no target; add one with its column and its classes "
-            "or bounds"
+            f"{name} predicts a column, and this schema declares no target; add [target] with column = 'ill' and "
+            "classes = ['no', 'yes'], or bounds = [0, 100] of a number (`discreet schema template --target` does)"
         )
     if target not in found:
         others = [other for other, model in MODELS.items() if target in model.estimators]

@@ -268,7 +268,7 @@ class CompletionPlan(ShowsPlan):
             f"method           {self.method.name}",
             f"guarantee        ({facts.guarantee.epsilon:g}, {facts.guarantee.delta:.3g}) joint differential privacy, "
             f"unit: user, {facts.guarantee.neighboring.value}",
-            f"catalog        {facts.n_items} items, at most {facts.n_users} users",
+            f"catalog          {facts.n_items} items, at most {facts.n_users} users",
         ]
         for release, multiplier in self._releases:
             kind = (

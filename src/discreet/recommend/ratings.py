@@ -332,7 +332,8 @@ def catalog_of(declared: Any, found: Any) -> NDArray[Any]:
     from discreet.privacy.guarantee import PrivacyWarning
 
     warnings.warn(
-        "the catalog was read from the private ratings and is treated as public; pass items=[...] to declare it",
+        "the catalog was read from the private ratings and is treated as public; pass items=[...] (in the shell: "
+        "--catalog FILE) to declare it",
         PrivacyWarning,
         stacklevel=7,
     )

@@ -465,7 +465,7 @@ def _first_missing(labels: NDArray[Any]) -> int | None:
     """Return the row of the first missing label; raise if no label can be a class."""
     if (none := missing(labels)).any():
         return int(np.argmax(none))
-    if labels.dtype.kind in _NO_LABELS:  # of single labels NumPy makes objects
+    if labels.dtype.kind in "mM":
         raise ParameterError(
             "y",
             f"{_LABELS}, got {labels.dtype}",
@@ -692,17 +692,17 @@ def declared_classes(classes: Any) -> NDArray[Any]:
     plain = isinstance(classes, list | tuple)
     given = (np.asarray(classes, dtype=object) if plain else as_cells(classes)).ravel()
     kinds = {np.asarray(label).dtype.kind for label in given}
-    if kinds & _NO_LABELS:
-        raise ParameterError(
-            "classes",
-            f"{_LABELS}, got {described(given)}",
-            "write dates and lengths of time as text, here and in y",
-        )
     if len({"number" if kind in "iuf" else kind for kind in kinds}) > 1:
         raise ParameterError(
             "classes",
             "must be all text, all numbers or all true/false, not a mixture, got "
             f"{described(given, most=20)}",
+        )
+    if kinds & _NO_LABELS:
+        raise ParameterError(
+            "classes",
+            f"{_LABELS}, got {described(given)}",
+            "write dates and lengths of time as text, here and in y",
         )
     known = np.unique(np.asarray(classes))
     if len(known) < 2 or len(known) != len(given):

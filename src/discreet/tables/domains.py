@@ -47,13 +47,19 @@ class Declared:
 
     example: ClassVar[str]
 
-    def __new__(cls, *_: Any, **given: Any) -> Self:
-        known = list(inspect.signature(cls).parameters)
+    def __new__(cls, *values: Any, **given: Any) -> Self:
+        signature = inspect.signature(cls)
         for name in given:
-            if name not in known:
+            if name not in signature.parameters:
+                known = ", ".join(signature.parameters) or "none"
                 raise TypeError(
-                    f"{cls.__name__} has no parameter {name!r}; write {cls.example}, there are {', '.join(known)}"
+                    f"{cls.__name__} has no parameter {name!r}; write {cls.example}, there are {known}"
                 )
+        if values or given:  # copies are made without any
+            try:
+                signature.bind(*values, **given)
+            except TypeError as error:
+                raise TypeError(f"{cls.__name__}: {error}; write {cls.example}") from None
         return super().__new__(cls)
 
 
@@ -379,6 +385,10 @@ class Target(Declared):
         _check_labels(self.classes, "classes", at_least=2)
         if len({type(label) for label in self.classes}) > 1:
             raise SchemaError("classes must be all text, all whole numbers or all true/false, not a mixture")
+        if any(isinstance(label, int) and not -(2**63) <= label < 2**63 for label in self.classes):
+            raise SchemaError(
+                "classes that are whole numbers must lie between -2**63 and 2**63 - 1; write them as text"
+            )
 
 
 def check_keys(content: Any, allowed: set[str], required: set[str], what: str) -> None:
