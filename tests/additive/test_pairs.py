@@ -17,7 +17,7 @@ from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy import events
 from discreet.privacy.accounting import accountants
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.tables.domains import Numeric
+from discreet.tables.domains import Boolean, Categorical, Numeric
 
 REPLACE, DROP = Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT
 CLIP = 0.3
@@ -36,6 +36,40 @@ def test_wide_columns_are_made_coarse_or_left_out():
     assert table.coarse[1].tolist() == [0, 1, 2, 3, -1]
     cells = table.cells([np.array([0, 29, 3]), np.array([0, 0, 0]), np.array([1, 3, 4])])
     assert cells.tolist() == [1, 47, -1]
+
+
+def test_ordered_columns_stay_finer_beside_few_bins_but_tables_stay_small():
+    several = [bins(30), bins(16), bins(4, missing=True), bins(20, ordered=False), bins(2, ordered=False)]
+    ordered = [True, True, True, False, False]
+    sizes = {one.columns: one.sizes for one in candidates(several, ordered, COARSE**2)}
+    assert sizes[0, 1] == (COARSE, COARSE)
+    assert sizes[0, 2] == (30, 4)
+    assert sizes[0, 3] == (COARSE, 20)
+    assert sizes[1, 4] == (16, 2)
+    assert sizes[2, 4] == (4, 2)
+    assert {one.columns: one.sizes for one in candidates(several, ordered, 40)}[0, 4] == (20, 2)
+    assert candidates([bins(30), bins(2)], [True, True], 40)[0].coarse[0].max() == 19
+    fine = candidates(several, ordered, COARSE**2)[1].coarse
+    assert [part.tolist()[-1] for part in fine] == [29, -1]
+
+
+@pytest.mark.parametrize("relation", [REPLACE, DROP])
+@pytest.mark.parametrize("n_samples", [100, 3000, 100_000])
+def test_no_table_of_a_pair_is_wider_than_what_was_charged(relation, n_samples):
+    """Finer bins fill tables, and the second stage is charged for its widest record before bins are known."""
+    domains = Numeric(0, 1), Numeric(0, 1), Boolean(), Categorical(("a", "b", "c")), Numeric(0, 1)
+    for width in range(2, len(domains) + 1):
+        columns = tuple(Column(f"x{place}", domain) for place, domain in enumerate(domains[-width:]))
+        problem = AdditiveProblem(columns, "classes", n_samples, n_pairs=1)
+        layout = AdditiveFit().plan(problem, Guarantee(1.0, 1e-6, relation)).layout
+        ordered = [one.ordered for one in columns]
+        most = [
+            bins(layout._most_bins(one) - one.marks_missing, one.is_range, one.marks_missing)
+            for one in columns
+        ]
+        tables = candidates(most, ordered, layout.filled_pair_cells)
+        assert max(np.prod(one.sizes) for one in tables) <= layout.most_pair_cells
+        assert layout.second.most_features == layout.most_pair_cells
 
 
 @pytest.mark.parametrize("relation", [REPLACE, DROP])

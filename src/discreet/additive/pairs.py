@@ -58,20 +58,27 @@ class PairTable:
         return unit_rows(np.einsum("ai,bj->abij", first, second).reshape(math.prod(self.sizes), -1))
 
 
-def candidates(bins: Sequence[Bins], ordered: Sequence[bool]) -> list[PairTable]:
-    """All pairs of columns with few enough bins, in order."""
-    coarse: dict[int, Integers] = {}
-    for place, (one, smooth) in enumerate(zip(bins, ordered, strict=True)):
-        codes = np.arange(one.size)
-        if smooth and one.n_bins > COARSE:
-            codes = codes * COARSE // one.n_bins
-        elif not smooth and one.n_bins > MOST_CATEGORIES:
-            continue
+def candidates(bins: Sequence[Bins], ordered: Sequence[bool], filled: int = 0) -> list[PairTable]:
+    """All pairs of columns with few enough bins, in order.
+
+    Ordered columns get at most ``COARSE`` bins, or as many more as fill ``filled`` cells of the table.
+    """
+    sizes = {
+        place: min(one.n_bins, COARSE) if smooth else one.n_bins
+        for place, (one, smooth) in enumerate(zip(bins, ordered, strict=True))
+        if smooth or one.n_bins <= MOST_CATEGORIES
+    }
+
+    def coarse(place: int, other: int) -> Integers:
+        one = bins[place]
+        finest = max(COARSE, filled // sizes[other]) if ordered[place] else one.n_bins
+        codes = np.arange(one.size) * min(one.n_bins, finest) // one.n_bins
         codes[one.n_bins :] = -1  # missing cells are in no pair
-        coarse[place] = codes
+        return codes
+
     return [
-        PairTable((a, b), (coarse[a], coarse[b]), (ordered[a], ordered[b]))
-        for a, b in itertools.combinations(coarse, 2)
+        PairTable((a, b), (coarse(a, b), coarse(b, a)), (ordered[a], ordered[b]))
+        for a, b in itertools.combinations(sizes, 2)
     ]
 
 

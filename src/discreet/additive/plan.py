@@ -44,6 +44,7 @@ from discreet.solvers import base
 _BINS = 0.07  # of the squared Gaussian-DP parameter
 _SELECTION, _PAIRS = 0.03, 0.30  # where there are pairs
 _PAIR_SIGNAL, _MOST_PAIRS = 800.0, 3  # of the public rule for their number
+_FINE_SIGNAL = 3 * _PAIR_SIGNAL  # from here on, ordered columns stay finer in pairs with columns of few bins
 # Of coefficients, in units of half the range of targets, or of the logarithm of counts.
 _PRIORS: Mapping[Task, tuple[float, float]] = {
     "classes": (4.0, 1.0),
@@ -193,11 +194,22 @@ class Layout:
     @property
     def second(self) -> Stage:
         """The shapes of pairs."""
+        return self._stage(_PAIRS, self.problem.n_pairs * self.most_pair_cells, 1)
+
+    @property
+    def most_pair_cells(self) -> int:
+        """The most cells that a pair's table can have, whatever bins and pairs are chosen."""
         sizes = sorted(
             min(self._most_bins(one), COARSE if one.ordered else MOST_CATEGORIES)
             for one in self.problem.columns
         )
-        return self._stage(_PAIRS, self.problem.n_pairs * math.prod(sizes[-2:]), 1)
+        return math.prod(sizes[-2:])
+
+    @property
+    def filled_pair_cells(self) -> int:
+        """How many cells of a table finer bins of an ordered column may fill: none where there is little signal."""
+        signal = self.problem.n_samples / self.unit / self.neighboring.contributions
+        return min(COARSE**2, self.most_pair_cells) if signal >= _FINE_SIGNAL else 0
 
     def _stage(self, share: float, width: int, place: int) -> Stage:
         problem = self.problem
@@ -350,7 +362,8 @@ class AdditivePlan(base.Plan):
                 residuals *= (np.where(cells.null[rows], 0.0, clip) / np.maximum(sizes, clip))[:, None]
                 yield list(block.T), residuals
 
-        tables = pairing.candidates(bins, [one.ordered for one in self.problem.columns])
+        ordered = [one.ordered for one in self.problem.columns]
+        tables = pairing.candidates(bins, ordered, layout.filled_pair_cells)
         chosen = layout.selection.choose(tables, left_over(), entropy)
         if not chosen:
             return ()

@@ -73,8 +73,8 @@ def add_verdict(page: Page, statement: PrivacyStatement, *, what: str = "release
     page.verdict(
         f"Whatever anyone concludes from this {what}, {ONE[statement.guarantee.unit]} changes the odds by a factor "
         f"of at most {odds(statement.epsilon)}.",
-        f"{in_short(statement.guarantee)}.",
-        "good",
+        f"{in_short(statement.guarantee)}. {statement.guarantee.doubt}".strip(),
+        "bad" if statement.guarantee.doubt else "good",
     )
 
 

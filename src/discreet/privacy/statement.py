@@ -273,6 +273,7 @@ def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | 
         **sizes,
         **{name: f"{value:.6g}" for name, value in plan.noise.items() if not isinstance(value, str)},
         **(more or {}),
+        **({"doubt": promise.doubt} if promise.doubt else {}),
     }
     width = max(map(len, values)) + 2
     return "\n".join(
@@ -310,6 +311,7 @@ def _in_words(promise: Guarantee) -> str:
     return (
         f"whatever anyone learns from this release, the odds of it change by a factor of at most {odds:.4g} "
         f"when one {promise.unit} changes, except with probability about {promise.delta:.2g}"
+        + (f"; {promise.doubt}" if promise.doubt else "")
     )
 
 

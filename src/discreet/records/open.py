@@ -465,6 +465,12 @@ def _first_missing(labels: NDArray[Any]) -> int | None:
     """Return the row of the first missing label; raise if no label can be a class."""
     if (none := missing(labels)).any():
         return int(np.argmax(none))
+    if labels.dtype.kind in "mM":
+        raise ParameterError(
+            "y",
+            f"{_LABELS}, got {labels.dtype}",
+            "write dates and lengths of time as text, here and in classes",
+        )
     check_classification_targets(labels)
     return None
 
@@ -675,6 +681,10 @@ def class_count(n_classes: int | None, classes: Any) -> int:
     return _checks.count("n_classes", n_classes, at_least=2)
 
 
+_NO_LABELS = frozenset("mMcOV")  # a model file could not hold them
+_LABELS = "must be text, whole numbers or true/false"
+
+
 def declared_classes(classes: Any) -> NDArray[Any]:
     """Return the declared labels in order; raise for mixed kinds, which NumPy would make texts that match nothing."""
     if isinstance(classes, set | frozenset | Mapping | str):
@@ -687,6 +697,12 @@ def declared_classes(classes: Any) -> NDArray[Any]:
             "classes",
             "must be all text, all numbers or all true/false, not a mixture, got "
             f"{described(given, most=20)}",
+        )
+    if kinds & _NO_LABELS:
+        raise ParameterError(
+            "classes",
+            f"{_LABELS}, got {described(given)}",
+            "write dates and lengths of time as text, here and in y",
         )
     known = np.unique(np.asarray(classes))
     if len(known) < 2 or len(known) != len(given):

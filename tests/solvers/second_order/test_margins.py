@@ -9,7 +9,7 @@ from scipy.special import expit, log_expit, log_softmax
 
 from discreet import PrivateLogisticRegression, insecure_noise
 from discreet.audit.replay import replay
-from discreet.audit.trace import fitting
+from discreet.audit.trace import fitting, running
 from discreet.losses import Logistic, Softmax
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
@@ -189,6 +189,47 @@ def test_replayed_neighbors_are_as_close_as_declared(relation, n_classes):
     )  # fmt: skip
     found = replay(fitting(model), (X, y), (other, labels))
     assert found.passed, str(found)
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "add-remove-one"])
+def test_a_histogram_that_forgets_the_sizes_of_classes_is_caught(relation, monkeypatch):
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(60, 2)), rng.integers(2, size=60)
+    kept = relation == "add-remove-one"
+    other = (X[1:], y[1:]) if kept else (np.vstack([[np.nan] * 2, X[1:]]), y)
+    model = PrivateLogisticRegression(
+        1.0, 1e-2, classes=[0, 1], neighboring=relation, bad_rows="null", n_samples=80 if kept else None,
+        solver=NoisyNewton(n_iterations=3),
+    )  # fmt: skip
+    assert replay(fitting(model), (X, y), other).passed
+
+    genuine = MarginMechanism.gaussian.func
+
+    def forgetful(mechanism):
+        return replace(genuine(replace(mechanism, count_weight=0.0)), size=mechanism.size)
+
+    monkeypatch.setattr(MarginMechanism, "gaussian", property(forgetful))
+    assert replay(fitting(model), (X, y), other).failed_checks == {"distance"}
+
+
+@pytest.mark.parametrize("relation", Neighboring)
+def test_half_the_noise_on_classes_apart_breaks_the_bill(relation, monkeypatch):
+    """The histogram alone, of all releases: its event costs too much for the promise."""
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(60, 2)), rng.choice([-1.0, 1.0], size=60)
+    problem = Problem(Logistic(), Bounds(1.0), 60, 3)
+    solver, promise = NoisyNewton(n_iterations=3), Guarantee(1.0, 1e-2, relation)
+    plan, genuine = solver.plan(problem, promise), MarginMechanism.gaussian.func
+    assert plan.shares.count_weight > 0
+
+    def halved(mechanism):
+        return replace(genuine(mechanism), noise_multiplier=mechanism.noise_multiplier / 2)
+
+    data = [ArrayRecords(X, y, problem.bounds)]
+    assert replay(running(plan), data, data).passed
+    monkeypatch.setattr(MarginMechanism, "gaussian", property(halved))
+    assert replay(running(plan), data, data).failed_checks == {"price"}
+    assert replay(running(solver.plan(problem, promise)), data, data).failed_checks == {"claim"}
 
 
 def test_probabilities_are_calibrated_where_labels_are_noisy():

@@ -400,7 +400,7 @@ class NoisyGradientPlan(base.Plan):
         """Descend along noisy gradients, of centered records if planned, and average the last iterates."""
         if self.mean is not None:
             bounds = released_center(self.problem, records[0], self.mean, entropy)
-            first = recentered(records[0], bounds)
+            first = recentered(records[0], bounds, self.problem.n_samples)
             others = [first.with_labels(part.labels) for part in records[1:]]
             return self.centered(bounds).run([first, *others], entropy, progress)
         problem, ridge = self.problem, self.problem.l2 or 0.0

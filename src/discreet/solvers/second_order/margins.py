@@ -11,6 +11,7 @@ no predicted label. Proof: docs/proofs/gradient-methods.md, section 11.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -23,6 +24,7 @@ from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_sum_sensitivity
+from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.records.bounds import gamma, summation_rounding
 from discreet.records.clipped_rows import of_predictions
@@ -41,6 +43,7 @@ _FACTORS = np.geomspace(0.03, 4.0, 101)
 _LEAST_SPREAD = 0.25
 _UNSURE_ODDS = 0.6  # standard deviation of log-odds before the release
 _LEAST_LEARNED = 0.1  # noise alone still ranks rows, so coefficients never become 0
+_LEAST_LEFT = 0.25  # mean square of the constant of clipped records, over the largest that it can be
 _ANGLES = 2000  # of the grid on which shares are integrated
 _DOUBT = 3.0  # standard deviations by which the sizes of both classes may miss the declared number of records
 _OTHERS = 0.4  # variance of the other classes over that of all, of which the true one stands out; measured on softmaxes
@@ -240,6 +243,48 @@ def _solved(matrix: Array, right: Array) -> Array:
         return np.asarray(np.nan_to_num(np.linalg.solve(matrix, right)))
     except np.linalg.LinAlgError:
         return np.zeros_like(right)
+
+
+def calibrated(
+    problem: Problem,
+    mechanism: Callable[[float], MarginMechanism],
+    records: Records,
+    theta: Array,
+    default: float,
+    second: Array,
+    look: tuple[Array, Array],
+    entropy: Entropy,
+) -> Array:
+    """Release a histogram of margins at theta and return the coefficients with calibrated probabilities.
+
+    Parameters
+    ----------
+    problem, records, theta : public facts, the rows and their released coefficients.
+    mechanism : the histogram, by the norm of the coefficients.
+    default : the factor to use where noise hides the histogram.
+    second : the released second moment of the records.
+    look : the last released second moment, of records reshaped by a matrix, and that matrix.
+    entropy : the source of the noise.
+    """
+    n, outputs = problem.n_samples, problem.loss.n_outputs
+    plain = mechanism(float(np.linalg.norm(theta)))
+    if plain.count_weight == 0:
+        counts = plain.release(records, theta, entropy)
+        spread = float(np.sum(theta * (second @ theta))) / (n * outputs)
+        scale = calibrated_scale(counts, plain.gaussian.stddev, default, n, outputs, max(spread, 0.0))
+        return np.asarray(theta * scale)
+    mean, spread = mean_prediction(*look, theta)
+    theta = theta.copy()
+    theta[-1] -= mean
+    by_class = mechanism(float(np.linalg.norm(theta)))
+    noisy = by_class.release(records, theta, entropy)
+    longest = min(1.0, problem.bounds.feature_norm)
+    left = float(np.clip(second[-1, -1] / n, _LEAST_LEFT * longest**2, longest**2))
+    stddev, weight = by_class.gaussian.stddev, by_class.count_weight
+    factor, constant = calibrated_line(noisy, stddev, weight, default, n, left * spread)
+    theta = factor * theta
+    theta[-1] += constant / math.sqrt(left)  # clipping shrinks it
+    return theta
 
 
 def calibrated_line(

@@ -20,7 +20,7 @@ import numpy as np
 
 from discreet import _checks
 from discreet._checks import ParameterError
-from discreet._typing import Array, Progress
+from discreet._typing import Progress
 from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
@@ -60,11 +60,9 @@ from discreet.solvers.second_order.margins import (
     MARGIN_SIZES,
     MarginMechanism,
     across,
-    calibrated_line,
-    calibrated_scale,
+    calibrated,
     default_scale,
     learned,
-    mean_prediction,
     sum_of_rows,
 )
 from discreet.solvers.second_order.regression import NewtonRegressionPlan, plan_regression
@@ -80,7 +78,6 @@ _COUNT_WEIGHTS = 0.5, 1.0, 1.5  # of the sizes of classes beside the histogram o
 _BLURRED = 0.015  # largest noise in a class share, unless the weight is the largest
 # Records over the noise in a class sum; above it, descent knows the threshold better than the sizes of the classes.
 _CLEAR = 1000.0
-_LEAST_LEFT = 0.25  # mean square of the constant of clipped records, over the largest that it can be
 _SINGLE_SHARE = 0.03  # where frequencies tell most of what a second would
 _MANY_COLUMNS = 200  # with fewer, the second moment itself tells the directions apart
 _VISIBLE = 2.0  # the mean energy of a frequency over its noise
@@ -355,42 +352,8 @@ class NoisyNewtonPlan(base.Plan):
                 found = across(found, shape.matrix.T @ sum_of_rows(*look))
             share = learned(found, stddev**2 * accumulated)
             default = min(1.0, _SURE * share) * default_scale(self.field, self.signal)
-            theta[0] = self.calibrated(rows, theta[0], default, seen, look, entropy)
+            theta[0] = calibrated(problem, self.margins, rows, theta[0], default, seen.second, look, entropy)
         return base.Release(theta, entropy.secure)
-
-    def calibrated(
-        self,
-        records: Records,
-        theta: Array,
-        default: float,
-        seen: NoisyMoments,
-        look: tuple[Array, Array],
-        entropy: Entropy,
-    ) -> Array:
-        """Release a histogram of margins at theta and return the coefficients with calibrated probabilities.
-
-        ``seen`` is the second moment of the records, and ``look`` the last one, of records reshaped by a matrix.
-        """
-        problem, n = self.problem, self.problem.n_samples
-        if (weight := self.shares.count_weight) > 0:
-            mean, spread = mean_prediction(*look, theta)
-            theta = theta.copy()
-            theta[-1] -= mean
-            margins = self.margins(float(np.linalg.norm(theta)))
-            noisy = margins.release(records, theta, entropy)
-            longest = min(1.0, problem.bounds.feature_norm)
-            left = float(np.clip(seen.second[-1, -1] / n, _LEAST_LEFT * longest**2, longest**2))
-            factor, constant = calibrated_line(
-                noisy, margins.gaussian.stddev, weight, default, n, left * spread
-            )
-            theta = factor * theta
-            theta[-1] += constant / math.sqrt(left)  # clipping shrinks it
-            return theta
-        margins, outputs = self.margins(float(np.linalg.norm(theta))), problem.loss.n_outputs
-        counts = margins.release(records, theta, entropy)
-        spread = float(np.sum(theta * (seen.second @ theta))) / (n * outputs)
-        scale = calibrated_scale(counts, margins.gaussian.stddev, default, n, outputs, max(spread, 0.0))
-        return np.asarray(theta * scale)
 
     def reshaping(self, noisy: NoisyMoments, bound: float | None = None) -> Reshaping:
         """Choose coordinates from a noisy second moment of records of norm at most ``bound``."""
