@@ -130,6 +130,19 @@ def test_computed_scores_of_many_records_are_exact_but_for_their_norm(relation):
     assert exact < selection.score_range < exact * (1 + 1e-11)
 
 
+def test_scores_of_residuals_that_are_not_cut_are_caught(monkeypatch):
+    """Their last bits depend on the order of the records."""
+    rng = np.random.default_rng(4)
+    codes, residuals = [rng.integers(0, 3, 3000) for _ in range(2)], rng.uniform(-CLIP, CLIP, (3000, 1))
+    selection = PairSelection(1, 3000, CLIP, REPLACE, 1.0)
+    monkeypatch.setattr("discreet.additive.pairs.steps", lambda n: 2.0**60)  # more than sums have digits for
+    tables, found = candidates([bins(3)] * 2, [True] * 2), set()
+    for _ in range(20):
+        order = rng.permutation(3000)
+        found.add(float(selection.scores(tables, [([code[order] for code in codes], residuals[order])])[0]))
+    assert len(found) > 1
+
+
 def test_the_pair_that_explains_residuals_is_found():
     rng = np.random.default_rng(0)
     codes = [rng.integers(0, 4, 3000) for _ in range(4)]

@@ -5,14 +5,20 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.special import expit
 
 from discreet.additive import records as module
 from discreet.additive import stages
 from discreet.additive.bins import Bins
 from discreet.additive.coordinates import coordinates
 from discreet.additive.records import BinnedRecords, Codes, gram_rounding, root_steps, steps, sum_rounding
-from discreet.additive.stages import ResidualMechanism, Stage, class_slopes, count_slopes, no_offset
+from discreet.additive.stages import (
+    ResidualMechanism,
+    Stage,
+    class_slopes,
+    count_slopes,
+    no_offset,
+    target_slopes,
+)
 from discreet.mechanisms.additive import half_vector
 from discreet.privacy.guarantee import Neighboring
 from tests.additive.rows import binned, rows_of
@@ -97,25 +103,26 @@ def test_sums_are_those_of_the_exact_records_within_the_bound():
     assert gram_rounding(10**7, 800, 16) < 1e-4
 
 
-def test_a_residual_depends_on_its_own_row_alone_to_the_last_bit():
-    """Wherever the row lies in a block, and however many others there are."""
+@pytest.mark.parametrize("classes", [2, 4, 9, 130])
+def test_a_residual_depends_on_its_own_row_alone_to_the_last_bit(classes):
+    """Wherever the row lies in a block, however many others there are, and whatever they hold."""
     rng = np.random.default_rng(3)
-    raw, codes, counts = (
-        rng.normal(size=(1000, 4)) * 3,
-        rng.integers(0, 4, 1000).astype(float),
-        rng.random(1000),
-    )
-    for slopes, width in (
-        (class_slopes(codes, 4, no_offset), 4),
-        (class_slopes((codes > 1).astype(float), 1, no_offset), 1),
-        (count_slopes(counts, 2.0, no_offset), 1),
-    ):
-        own = np.ascontiguousarray(raw[:, :width])
-        whole = slopes(own, slice(None))
+    raw = rng.normal(size=(1000, classes)) * rng.choice([0.1, 3, 300], size=(1000, 1))
+    codes, counts = rng.integers(0, classes, 1000).astype(float), rng.random(1000)
+    width = classes if classes > 2 else 1
+    made = [class_slopes(codes, width, lambda rows: 0.3 + raw[rows, :1])]
+    if classes == 2:
+        made += [count_slopes(counts, 2.0, no_offset), target_slopes(counts, no_offset)]
+    for slopes in made:
+
+        def found(start, stop, slopes=slopes):
+            residuals = slopes(np.ascontiguousarray(raw[start:stop, :width]), slice(start, stop))
+            sums = np.sqrt(np.square(residuals).sum(axis=1)), np.linalg.norm(residuals, axis=1)
+            return np.column_stack([residuals, *sums])
+
+        whole = found(0, 1000)
         for start, stop in ((0, 1), (3, 4), (1, 18), (995, 1000), (7, 400)):
-            part = slopes(np.ascontiguousarray(own[start:stop]), slice(start, stop))
-            assert np.array_equal(part, whole[start:stop])
-    assert expit(0.0) == 0.5
+            assert np.array_equal(found(start, stop), whole[start:stop])
 
 
 class Twin:

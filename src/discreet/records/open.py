@@ -151,7 +151,13 @@ def refuse_infinite(X: Any, rows: Any, largest: float, *, fitting: bool) -> None
     """Raise for the first cell of the matrix ``rows``, made of X, that is NaN or beyond ``largest``."""
     sparse = sp.issparse(rows)
     entries = rows.data if sparse else rows
-    with np.errstate(invalid="ignore"):
+    with np.errstate(all="ignore"):
+        if entries.dtype == np.float64 and entries.flags.c_contiguous:
+            flat = entries.reshape(-1)
+            if (
+                flat @ flat <= largest
+            ):  # the usual case in one pass: no entry is beyond the root of the sum of squares
+                return
         if entries.size == 0 or max(-float(entries.min()), float(entries.max())) <= largest:
             return  # NaN would be both the smallest and the largest
     bad = np.argwhere(~(np.abs(np.asarray(entries, dtype=np.float64)) <= largest))[
@@ -471,7 +477,8 @@ def _first_missing(labels: NDArray[Any]) -> int | None:
             f"{_LABELS}, got {labels.dtype}",
             "write dates and lengths of time as text, here and in classes",
         )
-    check_classification_targets(labels)
+    if labels.ndim != 1 or labels.dtype.kind not in "biuU":  # any of these can be a class
+        check_classification_targets(labels)
     return None
 
 

@@ -48,19 +48,18 @@ def split_sums(records: ArrayRecords, weights: Array, factors: Array, constant: 
     """
     part = focused_part(records, weights)
     used, labels = records.scales > 0, records.labels
-    counts = factors[:, np.where(used, labels > 0 if factors.shape[1] == 2 else labels, 0).astype(np.int64)]
+    codes = np.where(used, labels > 0 if factors.shape[1] == 2 else labels, 0).astype(np.int64)
     entries = part.matrix.data if part.sparse else part.matrix
+    rows = [part]
+    if entries.min(initial=0.0) < 0:
+        cuts = (np.maximum(entries, 0.0), np.maximum(-entries, 0.0))
+        rows = [part.with_rows(_with_entries(part.matrix, cut), part.scales, UNIT) for cut in cuts]
     sums = np.zeros((len(factors), 2 * part.n_columns + 1))
-    signs = (1.0, -1.0) if entries.min(initial=0.0) < 0 else (1.0,)
-    for place, sign in enumerate(signs):
-        rows = part
-        if len(signs) > 1:
-            cut = _with_entries(part.matrix, np.maximum(sign * entries, 0.0))
-            rows = part.with_rows(cut, part.scales, UNIT)
-        columns = slice(place * part.n_columns, (place + 1) * part.n_columns)
-        for one, count in zip(sums, counts, strict=True):
-            one[columns] = rows.weighted_sum(count)
-    sums[:, -1] = constant * chunked_sum(np.where(used, counts, 0.0).T)
+    for one, factor in zip(sums, factors, strict=True):
+        counts = np.where(used, factor[codes], 0.0)
+        for place, signed in enumerate(rows):
+            one[place * part.n_columns :][: part.n_columns] = signed.weighted_sum(counts)
+        one[-1] = constant * chunked_sum(counts[:, None])[0]
     return sums
 
 

@@ -245,7 +245,7 @@ class PacedWalkPlan(base.Plan):
         return self._derivative_sum(reach, share, n_corrections(self.n_iterations))
 
     def _derivative_sum(self, reach: float, share: float, times: int) -> Noisy:
-        problem = self.problem
+        problem = replace(self.problem, loss=self.walk.problem.loss)
         rounding = gradient_rounding(problem.loss, problem.n_samples, problem.n_features, 1.0, reach)
         contributions = self.record_guarantee.neighboring.contributions
         value = (contributions * slope(problem, reach * SLACK) + 2 * rounding) * SLACK
@@ -318,7 +318,9 @@ class PacedWalkPlan(base.Plan):
     @property
     def certificate(self) -> Certificate:
         """Certificate of the full walk before the fit, relative to the best point for the same intercept."""
-        return self._over_the_ball(self.walk.certificate)
+        found = self._over_the_ball(self.walk.certificate)
+        rest = self._uncapped * (self.size + self.walk.offset_limit)
+        return replace(found, expected=found.expected + rest, likely=found.likely + rest)
 
     @property
     def remarks(self) -> Mapping[str, str]:
@@ -364,26 +366,33 @@ class PacedWalkPlan(base.Plan):
             exact = self._derivatives(records, theta, offset)
             step = self._correction(exact, offset, curvature, entropy)
             offset += step * (length > 0)  # the constant model already has its intercept
-        reached = 0.0
+        after = 0.0
         if self.slope_share:
             slope, offset = self.fit.run(records, theta, offset, curvature, entropy)
-            reached = abs(slope - 1) * float(np.abs(theta).sum())
+            walked = float(np.abs(theta).sum())
+            after = self.problem.loss.lipschitz * abs(slope - 1) * walked
+            after += self._uncapped * (slope * walked + abs(offset))
             theta *= slope
-        whole = self._over_the_ball(self.walk.certified(walk))
-        found = self._certified(whole, length, moved, abs(offset - last), reached)
+        found = self._certified(
+            self._over_the_ball(self.walk.certified(walk)), length, moved, abs(offset - last)
+        )
+        found = replace(found, expected=found.expected + after, likely=found.likely + after)
         return np.append(theta, offset) if self.has_intercept else theta, found
+
+    @property
+    def _uncapped(self) -> float:
+        """How much steeper the loss is than that of the walk, whose derivative may be capped."""
+        return self.problem.loss.lipschitz - self.walk.problem.loss.lipschitz
 
     def _over_the_ball(self, walked: Certificate) -> Certificate:
         """Certificate of the walk over the whole ball, which may be larger than that of the walk."""
         rest = (1 / INNER - 1) * self.walk.center_error if self.slope_share else 0.0
         return replace(walked, expected=walked.expected + rest, likely=walked.likely + rest)
 
-    def _certified(
-        self, whole: Certificate, length: float, moved: float, ended: float, reached: float
-    ) -> Certificate:
-        """Certificate by convexity between center and end of the walk, plus the cost of what moved afterwards."""
+    def _certified(self, whole: Certificate, length: float, moved: float, ended: float) -> Certificate:
+        """Certificate by convexity between center and end of the walk, plus the cost of the intercept's moves."""
         steep = 2 * self.problem.loss.lipschitz
-        rest = (1 - length) * self.walk.center_error + steep * (ended + reached / 2)
+        rest = (1 - length) * self.walk.center_error + steep * ended
 
         def of(bound: float) -> float:
             return length * (bound + steep * moved) + rest
@@ -417,7 +426,7 @@ class PacedWalkPlan(base.Plan):
         return float(np.clip(offset + step, -limit, limit)) - offset
 
     def _derivatives(self, records: Records, theta: Array, offset: float) -> Array:
-        return records.sum_rows(derivatives, self.problem.loss, np.append(theta, offset))
+        return records.sum_rows(derivatives, self.walk.problem.loss, np.append(theta, offset))
 
     def _length(
         self, records: Records, theta: Array, start: float, curvature: float, entropy: Entropy
