@@ -1,6 +1,6 @@
 """What the automatic choice of a solver rests on: candidates side by side, where the rule goes from one to the next.
 
-    python -m benchmarks.choices [--data adult ...] [--seeds 4]
+    python -m benchmarks.choices [--data adult ...] [--seeds 4] [--again newton ...]
 
 It writes ``results/choices.md``. All splits are of seeds 100 and up, which no other table uses. A number behind the
 name of a data set says how many rows of the training part are taken. Every fit is kept in ``results/choices.json`` as
@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import data
-from benchmarks.solvers import Fit, available, chosen, fit_missing, load, shown, summary
+from benchmarks.solvers import Fit, available, chosen, fit_missing, load, shown, summary, update
+from discreet.solvers import base
 
 RESULTS = Path(__file__).parent / "results" / "choices.md"
 FIRST_SEED = 100
@@ -98,10 +99,22 @@ def main(arguments: list[str] | None = None) -> None:
     names = sorted({case.source for case in CASES})
     parser.add_argument("--data", nargs="+", default=names, choices=names)
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument(
+        "--again",
+        nargs="+",
+        default=[],
+        choices=base.names(),
+        help="forget earlier fits of solvers that changed",
+    )
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     kept = options.output.with_suffix(".json")
+    named = {case.name for case in CASES if case.source in options.data}
+    if options.again:
+        update(
+            kept, lambda old: [fit for fit in old if fit.solver not in options.again or fit.data not in named]
+        )
     for case in CASES:
         if case.source not in options.data:
             continue
@@ -118,7 +131,8 @@ def main(arguments: list[str] | None = None) -> None:
     options.output.write_text(
         "# Where the automatic choice goes from one solver to the next\n\nTest accuracy in percent, mean and standard "
         "error over splits of seeds 100 and up, and in brackets the area under the ROC curve; replace-one, "
-        "delta = 1/n^2. The last column is the version of the library that was measured.\n\n"
+        "delta = 1/n^2. `auto` is what the library beside this page chooses; the last column is the version of the "
+        "library whose solvers were measured.\n\n"
         f"{table(fits, choices)}\n"
     )
     print(options.output.read_text())

@@ -35,7 +35,7 @@ from benchmarks.calibration import Array
 from benchmarks.data import VARIABLE
 from discreet import PrivateLogisticRegression, __version__
 from discreet.privacy.accounting.gaussian import gaussian_mu
-from discreet.solvers.class_sums.discriminant import class_shares
+from discreet.solvers.second_order.margins import class_shares
 
 RESULTS = Path(__file__).parent / "results" / "dense_choice.md"
 ROWS = 1_000, 4_000

@@ -273,7 +273,7 @@ def _steps(model: PrivateMatrixCompletion, train: Any, method: str) -> Iterator[
     yield "weighted item sums", timed(lambda: profile.weighted_sums(facts, ratings, ones, flat))[0]
     own = model.model_
     if method == "power":
-        block = power.quantised_block(
+        block = power.quantized_block(
             facts, np.linalg.qr(np.random.default_rng(0).normal(size=(len(flat), 4)))[0]
         )
         yield "product with 4 directions", timed(lambda: power.product(facts, ratings, own, ones, block))[0]  # type: ignore[arg-type]

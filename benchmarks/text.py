@@ -1,4 +1,4 @@
-"""Wide sparse rows: classifiers of texts, models of 30 columns, the LASSO where noise rules, an intercept's time.
+"""Wide sparse rows: classifiers of texts, two sums of classes, models of 30 columns, the LASSO, an intercept's time.
 
 Run ``python -m benchmarks.text``, which writes ``results/text.md``; the texts need DISCREET_DATA. ``--splits`` says how
 many random splits (80% for training) each figure is a mean of, ``--parts`` and ``--sets`` what is measured anew; other
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,6 +31,7 @@ from discreet import (
 from discreet.estimators.encoder import SquareRootRows
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.records.arrays import ArrayRecords
+from discreet.solvers.class_sums import refocused
 from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 from discreet.solvers.vertices.frank_wolfe_vertices import FullSteps
 
@@ -91,6 +93,26 @@ def classifiers(sets: list[str], epsilons: list[float], n_splits: int) -> Iterat
                 ours = accuracies(lambda n: make(n, "auto"), roots, name, n_splits)
                 other = accuracies(lambda n: make(n, "discriminant"), lambda X: X, name, n_splits)
                 yield f"| {name} | {epsilon:g} | {short} | {n_splits} | {ours} | {other} |"
+
+
+def second_sums(sets: list[str], epsilons: list[float], n_splits: int) -> Iterator[str]:
+    """`refocused-sums` under add-remove-one with a total and a difference second, or with the sums of the classes."""
+    for name in sets:
+        for epsilon in epsilons:
+
+            def make(n: int, epsilon: float = epsilon) -> Any:
+                return PrivateLogisticRegression(
+                    *(epsilon, 1 / n**2),
+                    neighboring="add-remove-one",
+                    n_samples=n,
+                    classes=[0, 1],
+                    solver="refocused-sums",
+                )
+
+            ours = accuracies(make, roots, name, n_splits)
+            with mock.patch.object(refocused, "total_and_difference", return_value=False):
+                other = accuracies(make, roots, name, n_splits)
+            yield f"| {name} | {epsilon:g} | {n_splits} | {ours} | {other} |"
 
 
 def sparse_models(sets: list[str], n_splits: int) -> Iterator[str]:
@@ -176,6 +198,11 @@ PARTS = {
         ("set", "epsilon", "relation", "splits", "auto, square-root rows", "discriminant, rows of norm 1"),
         3,
     ),
+    "second": (
+        "What is summed in weighted columns: `refocused-sums` on square-root rows, add-remove-one",
+        ("set", "epsilon", "splits", "a total and a difference", "the sums of the classes"),
+        2,
+    ),
     "sparse": (
         "Sparse models, epsilon 1, replace-one",
         ("set", "splits", "select and refit, 30 columns, square-root rows", "Frank-Wolfe, presence rows"),
@@ -233,6 +260,7 @@ def main() -> None:
     kept = json.loads(path.read_text()) if path.exists() else {}
     measured: dict[str, Callable[[], Iterator[str]]] = {
         "classifiers": lambda: classifiers(options.sets, options.epsilons, options.splits),
+        "second": lambda: second_sums(options.sets, options.epsilons, options.splits),
         "sparse": lambda: sparse_models(options.sets, options.splits),
         "lasso": where_noise_rules,
         "intercept": intercept_times,

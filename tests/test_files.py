@@ -8,7 +8,7 @@ import pytest
 
 from discreet import Ledger, _files
 from discreet._files import check_writable, erase, reserved, write_atomically
-from discreet.tables.reading import write_csv
+from discreet.tables.csv_files import write_csv
 
 
 def test_a_ledger_is_never_replaced(tmp_path):

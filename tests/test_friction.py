@@ -66,6 +66,10 @@ the data scientist
   a file, an array as a table: no way on  test_friction.py::test_wrong_calls_are_told_what_to_write
   quantiles without candidates: TypeError test_friction.py::test_wrong_calls_are_told_what_to_write
   domains of a list: AttributeError       test_friction.py::test_wrong_calls_are_told_what_to_write
+  Numeric(min=0): bare TypeError          test_friction.py::test_wrong_calls_are_told_what_to_write
+  dates as classes: charged, not saved    test_friction.py::test_wrong_calls_are_told_what_to_write
+  epsilon 1000: not a word                test_friction.py::test_an_epsilon_that_promises_nothing_is_called_that
+  people in a ledger of rows, in Python   test_friction.py::test_people_in_a_ledger_of_rows_are_pointed_out_before_the_charge
   additive without a schema asked for y   test_friction.py::test_wrong_calls_are_told_what_to_write
   solver="lbfgs": a list of 22 names      test_friction.py::test_wrong_calls_are_told_what_to_write
   C in set_params or the grid of a search test_friction.py::test_wrong_calls_are_told_what_to_write
@@ -84,6 +88,7 @@ the statistician
   plan ignored the group                  cli/test_models.py::test_a_plan_is_what_the_fit_runs
   no page from the shell                  cli/test_commands.py::test_a_page_for_people
   no signing from the shell               cli/test_commands.py::test_keys_and_signatures
+  doubt of intervals printed twice        cli/test_commands.py::test_a_doubt_of_intervals_is_printed_once
   no regression from the shell            cli/test_walks.py::test_a_regression
   no intervals from the shell             cli/test_commands.py::test_intervals
   with categories all were infinite       intervals/test_intervals.py::test_levels_that_are_not_named_are_the_advice
@@ -92,6 +97,10 @@ the statistician
   --vary l2: "did you mean 'l2'?"         cli/test_commands.py::test_did_you_mean
   a private key where the public is due   test_friction.py::test_the_wrong_key_of_a_pair_is_called_that
   the price of people without their unit  test_friction.py::test_a_price_names_its_unit
+  plans of recommenders not in line       test_friction.py::test_the_values_of_a_plan_stand_in_one_column
+  evaluate sent recommenders in a circle  test_friction.py::test_a_recommender_is_not_sent_to_an_evaluation_that_refuses_it
+  key --output: "prints to standard out"  cli/test_commands.py::test_did_you_mean
+  -o, -e: "unrecognized arguments"        cli/test_commands.py::test_did_you_mean
   no search from the shell                cli/test_commands.py::test_search
   no export from the shell                cli/test_commands.py::test_exports_predict_alike
   semicolons                              cli/test_walks.py::test_a_regression
@@ -245,6 +254,27 @@ WRONG = [
         "X must be an array or a data frame, got dict; .*DataFrame",
     ),
     (lambda X, y: LOGISTIC.fit(None, y), "X must be an array or a data frame, got NoneType"),
+    (
+        lambda X, y: discreet.Numeric(0),
+        r"Numeric: missing a required argument: 'upper'; write Numeric\(0, 100\)",
+    ),
+    (lambda X, y: discreet.Boolean("yes"), r"Boolean: too many positional arguments; write Boolean\(\)"),
+    (
+        lambda X, y: discreet.Numeric(min=0),
+        r"no parameter 'min'; write Numeric\(0, 100\), there are lower, upper",
+    ),
+    (
+        lambda X, y: discreet.Target("ill", labels=[0, 1]),
+        r"no parameter 'labels'; write Target\('ill', classes=",
+    ),
+    (
+        lambda X, y: clone(LOGISTIC).set_params(classes=np.array(DAYS)).fit(X, np.array(DAYS)[y]),
+        "classes must be text, whole numbers or true/false, got .*write dates",
+    ),
+    (
+        lambda X, y: clone(LOGISTIC).set_params(classes=None).fit(X, np.array(DAYS)[y] - np.array(DAYS)[0]),
+        "y must be text, whole numbers or true/false, got timedelta64.*write dates",
+    ),
     (lambda X, y: discreet.Schema(AGE).transform(X), r"pandas\.DataFrame\(array, columns="),
     (lambda X, y: discreet.Schema(AGE).transform("visits.csv"), r"pandas\.read_csv"),
     (lambda X, y: discreet.Schema(AGE).transform(pl.LazyFrame({"age": [1]})), r"collect\(\) it first"),
@@ -260,6 +290,7 @@ WRONG = [
     ),
 ]
 AGE = {"age": discreet.Numeric(0, 100)}
+DAYS = [np.datetime64("2020-01-01"), np.datetime64("2021-01-01")]
 LOGISTIC = PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1])
 
 
@@ -291,6 +322,39 @@ def test_a_price_names_its_unit(rows, model):
     assert "price: (1, 1e-06), replace-one, unit: user" in str(found)
     table = discreet.describe({"age": X[:, 0]}, discreet.Schema(AGE), epsilon=1.0, delta=1e-6)
     assert "price: (1, 1e-06), replace-one, unit: record" in str(table)
+
+
+def test_an_epsilon_that_promises_nothing_is_called_that(rows, tmp_path):
+    """In the plan, before the fit, in the statement and on its page; from public numbers alone."""
+    words = "epsilon 1000 promises next to nothing: odds may change by a factor of e^1000"
+    large = PrivateLogisticRegression(1000.0, 1e-6, classes=[0, 1])
+    assert words in str(large.plan(3000, 3))
+    with pytest.warns(discreet.PrivacyWarning, match=re.escape(words)):
+        large.fit(*rows)
+    assert words in " ".join(str(large.privacy_).split())
+    large.privacy_.to_html(tmp_path / "statement.html")
+    assert words in (tmp_path / "statement.html").read_text(encoding="utf-8")
+    usual = PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1])
+    assert "nothing" not in str(usual.plan(3000, 3)) + str(usual.fit(*rows).privacy_)
+
+
+def test_people_in_a_ledger_of_rows_are_pointed_out_before_the_charge(rows, tmp_path):
+    X, y = rows
+    ledgers = [Ledger(tmp_path / unit, 10.0, 1e-4, unit=unit) for unit in ("record", "user")]
+    said = []
+    for ledger in ledgers:
+        model = PrivateLogisticRegression(2.0, 1e-6, classes=[0, 1], max_rows_per_group=2, ledger=ledger)
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            model.fit(X, y, groups=np.arange(3000) // 2)
+        said.append([str(one.message) for one in heard if "single rows" in str(one.message)])
+    assert "record caps what is released about single rows, and this release protects people" in said[0][0]
+    assert [len(one) for one in said] == [1, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(discreet.PrivacyWarning, match="create one with unit='user'"):
+            model.set_params(ledger=ledgers[0]).fit(X, y, groups=np.arange(3000) // 2)
+    assert len(ledgers[0].history()) == 1
 
 
 # --- the statistician ---
@@ -330,8 +394,9 @@ def test_a_ledger_of_rows_is_pointed_out_to_who_protects_people(tmp_path, capsys
     assert (
         main([*command, "--epsilon", "2", "--max-rows-per-group", "2", "--output", places["model.json"]]) == 0
     )
-    assert "create one with --unit user to cap what all releases together reveal" in " ".join(
-        capsys.readouterr().err.split()
+    said = " ".join(capsys.readouterr().err.split())
+    assert (
+        said.count("ledger create --unit user`) to cap what all releases together reveal about a person") == 1
     )
 
 
@@ -473,3 +538,20 @@ def test_the_values_of_a_plan_stand_in_one_column(capsys):
     _, *lines, _ = capsys.readouterr().out.splitlines()
     assert len(lines) > 8
     assert len({re.match(r"  .*?\S  +", line).end() for line in lines}) == 1
+    assert main(["plan", "--model", "recommender", "--people", "500", "--items", "60", "--epsilon", "1"]) == 0
+    *lines, _ = capsys.readouterr().out.splitlines()
+    assert len(lines) > 3
+    assert len({re.match(r".*?\S  +", line).end() for line in lines}) == 1
+
+
+def test_a_recommender_is_not_sent_to_an_evaluation_that_refuses_it(tmp_path, capsys):
+    lines = {(f"u{k % 200}", k // 200 + 7 * (k % 3)) for k in range(1000)}
+    path, model = tmp_path / "ratings.csv", tmp_path / "model.json"
+    path.write_text(
+        "\n".join(["user,item,rating", *(f"{user},{item},{1 + item % 5}" for user, item in lines)])
+    )
+    (tmp_path / "items.txt").write_text("\n".join(map(str, range(30))))
+    command = ["fit", str(path), "--model", "recommender", "--catalog", str(tmp_path / "items.txt")]
+    assert main([*command, "--rating-bounds", "1", "5", "--epsilon", "2", "--output", str(model)]) == 0
+    assert main(["evaluate", str(model), str(path), "--epsilon", "1"]) == 1
+    assert "a recommender is measured in Python, by discreet.recommend.metrics" in capsys.readouterr().err

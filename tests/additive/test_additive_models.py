@@ -404,7 +404,7 @@ def test_a_clip_taken_from_the_residuals_is_caught(monkeypatch):
     honest = ResidualMechanism.release_sums
 
     def peeking(self, records, theta, slopes, entropy):
-        largest = float(np.abs(slopes(np.zeros((records.n_samples, 1)))).max())
+        largest = float(np.abs(slopes(np.zeros((len(records.scales), 1)), slice(None))).max())
         return honest(dataclasses.replace(self, cap=0.1 + largest / 2), records, theta, slopes, entropy)
 
     monkeypatch.setattr(ResidualMechanism, "release_sums", peeking)

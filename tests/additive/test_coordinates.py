@@ -10,6 +10,7 @@ import pytest
 from discreet.additive.bins import Bins
 from discreet.additive.coordinates import Coordinates, coordinates, kernel_root, with_line
 from discreet.additive.pairs import PairTable, pair_coordinates
+from tests.additive.rows import rows_of
 
 
 def bins(n_bins, missing=False):
@@ -27,7 +28,7 @@ def test_no_record_is_longer_than_1(sizes):
     """In exact arithmetic of the floating-point entries, at the longest row of every column."""
     made = coordinates([bins(size) for size in sizes], [place % 2 == 0 for place in range(len(sizes))])
     longest = [int(np.square(table).sum(axis=1).argmax()) for table in made.tables]
-    (row,) = made.rows([np.array([code]) for code in longest])
+    (row,) = rows_of(made, [np.array([code]) for code in longest])
     assert exact_square(row) > 1 - 1e-9 or 1 in sizes  # a single bin has no line
     assert exact_square(row) <= 1
     assert made.norm <= 1
@@ -50,7 +51,7 @@ def test_products_of_rows_are_the_kernel():
 
 def test_missing_cells_add_nothing_or_have_a_place_of_their_own():
     made = coordinates([bins(4), bins(3, missing=True)], [True, False])
-    rows = made.rows([np.array([-1, 2]), np.array([1, 3])])
+    rows = rows_of(made, [np.array([-1, 2]), np.array([1, 3])])
     assert not rows[0, made.parts[0]].any()
     assert np.flatnonzero(rows[1, made.parts[1]]).tolist() == [3]
     assert np.linalg.norm(rows, axis=1).max() <= 1
@@ -63,7 +64,7 @@ def test_shapes_and_records_give_the_same_predictions():
     theta = rng.normal(size=(made.width, 2))
     shapes, constant = made.shapes(theta)
     together = constant + shapes[0][codes[0]] + shapes[1][codes[1]]
-    assert np.allclose(together, made.rows(codes) @ theta)
+    assert np.allclose(together, rows_of(made, codes) @ theta)
 
 
 def test_records_of_pairs_have_norm_1():
@@ -71,7 +72,7 @@ def test_records_of_pairs_have_norm_1():
     tables = [PairTable((0, 1), coarse, (True, False)), PairTable((0, 2), coarse, (True, True))]
     made = pair_coordinates(tables)
     cells = list(itertools.product(range(20), range(20)))
-    rows = made.rows([np.array([a for a, _ in cells]), np.array([b for _, b in cells])])
+    rows = rows_of(made, [np.array([a for a, _ in cells]), np.array([b for _, b in cells])])
     norms = np.linalg.norm(rows, axis=1)
     assert np.allclose(norms, 1)
     assert norms.max() <= 1

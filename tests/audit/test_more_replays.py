@@ -304,7 +304,7 @@ def test_replay_catches_a_start_vector_that_is_not_normalized(monkeypatch):
     ratings = np.where(RNG.random((40, 8)) < 0.5, RNG.integers(1, 6, (40, 8)), 0).astype(float)
     other = ratings.copy()
     other[0] = np.where(ratings[0] > 0, 0.0, 5.0)
-    honest = power.quantised_block
+    honest = power.quantized_block
 
     def long(facts, block):
         return 50 * honest(facts, block)
@@ -313,7 +313,7 @@ def test_replay_catches_a_start_vector_that_is_not_normalized(monkeypatch):
         return discreet.PrivateMatrixCompletion("power", 1.0, 1e-2, rank=2).fit(sp.csr_array(data))
 
     assert replay(program, ratings, other).passed
-    monkeypatch.setattr(power, "quantised_block", long)
+    monkeypatch.setattr(power, "quantized_block", long)
     assert "distance" in replay(program, ratings, other).failed_checks
 
 

@@ -115,6 +115,14 @@ def test_intervals(shell):
     assert Ledger("budget.db").history()[0].label == "coefficient_intervals"
 
 
+def test_a_doubt_of_intervals_is_printed_once(shell, capsys):
+    capsys.readouterr()
+    line = "intervals model.json visits.csv --epsilon 0.01 --delta 1e-4 --ledger budget.db"
+    assert main(shlex.split(line)) == 0
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert said.count("the released curvature is") == 1
+
+
 def test_search(shell):
     common = (
         "search visits.csv --schema schema.toml --epsilon 3 --delta 1e-6 --solver output --ledger budget.db"
@@ -320,12 +328,19 @@ def test_every_command_is_in_the_help(capsys):
             "fit x.csv --epsilon 1 --output m --verbose",
             "write it before the command: `discreet --verbose fit",
         ),
-        ("fit --input x.csv --epsilon 1 --output m", "named without an option, right after the command"),
+        (
+            "fit --input x.csv --epsilon 1 --output m",
+            "pass the table without an option, right after the command",
+        ),
         ("fit x.csv --epsilon one --output m", "must be a number greater than 0 and at most 1000000"),
         ("search x.csv --epsilon 1 --output m --vary C=1,2", "such as l2=1e-4,1e-3, got 'C=1,2'; --l2 is"),
         ("search x.csv --epsilon 1 --output m --vary l1_radus=1,2", "did you mean 'l1_radius'?"),
         ("search x.csv --epsilon 1 --output m --vary l2", "such as l2=1e-4,1e-3, got 'l2'"),
-        ("schema template x.csv --output s.toml", "it prints to standard output, add > FILE"),
+        ("schema template x.csv --output s.toml", "this command prints to standard output; add > FILE"),
+        ("key --output k.pem", "name the two files: `discreet key PRIVATE PUBLIC`"),
+        ("schema template x.csv -o s.toml", "this command prints to standard output; add > FILE"),
+        ("fit x.csv -e 1 --output m", "there is no option -e; write --epsilon"),
+        ("fit x.csv -o m --epsilon 1", "there is no option -o; write --output"),
         ("card m.json --output p.html --force", "--overwrite replaces a file"),
         ("ledger", "name an action: create, "),
         ("schema", "name an action: template, "),

@@ -10,8 +10,8 @@ import pytest
 
 import discreet
 from discreet import card
-from discreet.cli import catalog, main
-from discreet.display import console
+from discreet.cli import budget as budget_commands
+from discreet.cli import catalog, main, models
 from discreet.tables.reading import read_table
 from discreet.tables.schema import Boolean, Categorical, Numeric, Schema, Target
 
@@ -54,7 +54,8 @@ def run(*arguments):
 def planned(monkeypatch, *arguments):
     """The plan that the command prints."""
     said = []
-    monkeypatch.setattr(console, "say", said.append)
+    for module in (budget_commands, models):
+        monkeypatch.setattr(module, "say", said.append)
     run("plan", *arguments)
     monkeypatch.undo()
     return said[0]
@@ -371,7 +372,4 @@ def test_teachers_label_public_rows(folder, tmp_path, capsys, monkeypatch, kind)
     assert set(found["label"].to_pylist()) <= {"no", "yes", None}
     said = ("--rows", PEOPLE if "people" in kind else ROWS, "--queries", 3, "--teachers", 10)
     said += ("--by-user",) if "people" in kind else ()
-    monkeypatch.setattr(console, "say", (plans := []).append)
-    run("plan", "transfer", *said, *GUARANTEE)
-    assert plans[0].event == charge.event
-    monkeypatch.undo()
+    assert planned(monkeypatch, "transfer", *said, *GUARANTEE).event == charge.event

@@ -22,6 +22,7 @@ from discreet.sets import (
     Simplex,
     VertexPolytope,
 )
+from discreet.solvers import NoisyGradientDescent
 
 SETS = [
     L2Ball(2.0, 4),
@@ -142,7 +143,9 @@ def test_nothing_of_an_earlier_certificate_stays(rows):
         1.0, 1e-6, constraint=L1Ball(2.0, 4), classes=[False, True], solver="frank-wolfe"
     )
     assert hasattr(model.fit(X, signal > 0), "certificate_")
-    assert not hasattr(model.set_params(solver="noisy-gd").fit(X, signal > 0), "certificate_")
+    assert not hasattr(
+        model.set_params(solver=NoisyGradientDescent(momentum=0.5)).fit(X, signal > 0), "certificate_"
+    )
 
 
 def test_a_saved_model_describes_its_set(rows, tmp_path):

@@ -507,7 +507,7 @@ def test_the_ends_of_a_joint_test_are_those_of_all_points_that_pass(seed):
     def excess(theta):
         d = test.start - theta
         u = test.gradient - curvature @ d
-        return u @ u - most * (test.variance + test.blur**2 * d @ d)
+        return u @ u - most * (test.variance + test.curvature_noise**2 * d @ d)
 
     for coordinate in range(p):
         for end, side in ((lower, -1), (upper, 1)):

@@ -116,13 +116,13 @@ def test_logistic_intervals_per_person():
 
 
 def test_the_covariance_is_a_fixed_point():
-    from discreet.intervals.newton import _with_blur
+    from discreet.intervals.newton import _with_curvature_noise
 
     rng = np.random.default_rng(4)
     made = rng.normal(size=(3, 3))
     inverse = np.linalg.inv(made @ made.T + 9 * np.eye(3))
     middle, move, blur = np.diag([3.0, 2.0, 1.0]), rng.normal(size=3), 1.5
-    found = _with_blur(middle, move, inverse, blur)
+    found = _with_curvature_noise(middle, move, inverse, blur)
     second = np.outer(move, move) + found
     wanted = inverse @ (middle + blur**2 / 2 * (np.trace(second) * np.eye(3) + second)) @ inverse
     assert np.allclose(found, wanted, rtol=1e-12)

@@ -74,7 +74,7 @@ def test_no_user_moves_a_sum_further_than_declared(relation, first, second, seed
     assert distance(lambda r: subspace.covariance(where, r, model, importance), one, two) <= cov * slack
     stack = als.AlternatingLeastSquares().releases(where)[-1].sensitivity
     assert distance(lambda r: als.normal_equations(where, r, model, 1, importance), one, two) <= stack * slack
-    block = power.quantised_block(where, np.linalg.qr(rng.normal(size=(N, 3)))[0])
+    block = power.quantized_block(where, np.linalg.qr(rng.normal(size=(N, 3)))[0])
     limit = power.product_sensitivity(where)
     assert distance(lambda r: power.product(where, r, model, importance, block), one, two) <= limit * slack
     scalar = next(r for r in frank_wolfe.FrankWolfe().releases(where) if r.order == 0).sensitivity
@@ -122,7 +122,7 @@ def test_a_user_with_very_many_ratings_counts_like_any_other():
 
 def test_product_of_one_column_attains_its_bound():
     where = facts(rank=1)
-    block = power.quantised_block(where, np.eye(N)[:, :1])
+    block = power.quantized_block(where, np.eye(N)[:, :1])
     far = distance(
         lambda r: power.product(where, r, blank(), np.ones(N), block), rows({0: 1.0}), rows({1: 1.0})
     )

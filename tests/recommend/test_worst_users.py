@@ -35,7 +35,7 @@ def normal_equations(where, model, importance, rng):
 
 
 def products(where, model, importance, rng):
-    block = power.quantised_block(where, np.linalg.qr(rng.normal(size=(N, 2)))[0])
+    block = power.quantized_block(where, np.linalg.qr(rng.normal(size=(N, 2)))[0])
     return power.product_sensitivity(where), lambda user: power.product(
         where, ratings(user), model, importance, block
     )

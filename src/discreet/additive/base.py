@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
@@ -14,8 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import ParameterError, ParameterTypeError, Setting, calm
 from discreet._typing import Array, Mask
+from discreet.additive.cells import Cells, in_blocks, stored_cells
 from discreet.additive.columns import Column, read_columns
-from discreet.additive.plan import AdditiveFit, AdditivePlan, AdditiveProblem, AdditiveRelease, Cells
+from discreet.additive.plan import AdditiveFit, AdditivePlan, AdditiveProblem, AdditiveRelease
 from discreet.additive.shapes import AdditiveModel, Shape
 from discreet.additive.stages import Task
 from discreet.estimators.groups import plan_for_groups
@@ -27,7 +30,7 @@ from discreet.privacy.statement import PrivacyStatement
 from discreet.problem import Problem
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
 from discreet.records.open import checked_rows
-from discreet.records.sources import source_of
+from discreet.records.sources import Source, source_of
 from discreet.release import (
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
@@ -94,32 +97,55 @@ class PrivateAdditiveModel(AdditiveParameters):
         Parameters
         ----------
         X : with a schema, a table: pandas or polars frame, Arrow table, dictionary of columns; or files, a query or a
-            frame of a cluster, whose columns of the schema come into memory. Otherwise an array or frame of numbers of
+            frame of a cluster, whose cells are read once into a mapped file. Otherwise an array or frame of numbers of
             shape (n_samples, n_features).
         y : one label or target per row; None to take the target of the schema from the table.
-        groups : one id per row that says whose row it is; needs ``max_rows_per_group``. None takes the group column of
-            the schema, if it has one.
+        groups : one id per row that says whose row it is, or the name of a file's column of them; needs
+            ``max_rows_per_group``. None takes the group column of the schema, if it has one.
         """
         fitted = unfitted(self)
+        strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         table = source_of(X, bad_rows=self.bad_rows)
         with calm():
             if table is None:
-                fitted._fit(X, y, groups)
+                columns, cells, bad, labels = fitted._read(X, y, strict)
+                if groups is None and fitted.schema is not None and fitted.schema.group is not None:
+                    groups = fitted.schema.groups(X)  # refused below if no number of rows was declared
+                slots = fitted._slots(groups, len(labels))
+                if slots is not None:
+                    cells, labels = [values[slots.rows] for values in cells], labels[slots.rows]
+                    bad = bad[slots.rows] | slots.empty
+                fitted._fit(columns, Cells(partial(in_blocks, cells), labels, bad))
             else:
-                fitted._fit(table.columns(self._needed()), y, groups, table.assumptions)
+                fitted._fit_source(table, y, groups, strict)
         self.__dict__ = fitted.__dict__
         return self
 
-    def _fit(self, X: Any, y: Any, groups: Any, storage: tuple[str, ...] = ()) -> None:
-        """Validate, bound, plan, carry out, state."""
-        strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
-        columns, cells, bad, y = self._read(X, y, strict)
-        if groups is None and self.schema is not None and self.schema.group is not None:
-            groups = self.schema.groups(X)  # refused below if no number of rows was declared
-        slots = self._slots(groups, len(y))
-        if slots is not None:
-            cells, y = [values[slots.rows] for values in cells], y[slots.rows]
-            bad = bad[slots.rows] | slots.empty
+    def _fit_source(self, table: Source, y: Any, groups: Any, strict: bool) -> None:
+        """Read cells, labels and people into a mapped file, and fit on them."""
+        if self.schema is None:
+            raise ParameterError(
+                "schema",
+                "must be given where X is a file, a query or a frame of a cluster",
+                Setting("schema"),
+            )
+        if y is not None:
+            raise ParameterError(
+                "y", "must be None: labels are read from the file, as the target of the schema"
+            )
+        self.reads_tables_, columns = True, self._table_columns()
+        ids = groups if isinstance(groups, str) else self.schema.group if groups is None else None
+        with stored_cells(table, columns, self.schema, self.bad_rows, ids) as cells:
+            labels, bad = self._noted(columns, cells.labels, len(cells.bad), strict), cells.bad
+            slots = self._slots(groups if cells.ids is None else cells.ids, len(labels))
+            if slots is not None:
+                labels, bad = labels[slots.rows], bad[slots.rows] | slots.empty
+                cells = cells.regrouped(slots.rows)
+            self._fit(columns, Cells(cells.parts, labels, bad, stored=True), table.assumptions)
+
+    def _fit(self, columns: tuple[Column, ...], given: Cells, storage: tuple[str, ...] = ()) -> None:
+        """Bound, plan, carry out, state; labels are given as they were read."""
+        y = given.labels
         targets, null, facts = self._targets(y)
         # The plan must not see the data: under a relation that hides the number of rows, neither may it see theirs.
         size = guarantee_of(self.epsilon, self.delta, self.neighboring, len(y), self.n_samples)[1]
@@ -131,7 +157,7 @@ class PrivateAdditiveModel(AdditiveParameters):
         signs = self._signs(columns)
         carried = carry_out(
             cast(Any, plan),
-            Cells(tuple(cells), targets, bad | null),
+            replace(given, labels=targets, null=given.null | null),
             self.ledger,
             type(self).__name__,
             published=lambda release: self._arrays(self._finished(release, signs)),
@@ -191,20 +217,14 @@ class PrivateAdditiveModel(AdditiveParameters):
         cells, bad = read_columns(columns, X, strict=strict)
         if y is None:
             y = self.schema.target_values(X, bad_rows=cast(Any, self.bad_rows))
-        y = self._checked(np.zeros((len(bad), 1)), y, strict)
+        return columns, cells, bad, self._noted(columns, y, len(bad), strict)
+
+    def _noted(self, columns: tuple[Column, ...], y: Any, n_rows: int, strict: bool) -> NDArray[Any]:
+        """Check one label per row of a table; note its columns."""
+        labels = self._checked(np.zeros((n_rows, 1)), y, strict)
         self.n_features_in_ = len(columns)
         self.feature_names_in_ = np.array([one.name for one in columns], dtype=object)
-        return columns, cells, bad, y
-
-    def _needed(self) -> list[str]:
-        """The columns of a table that is not in memory."""
-        if self.schema is None:
-            raise ParameterError(
-                "schema",
-                "must be given where X is a file, a query or a frame of a cluster",
-                Setting("schema"),
-            )
-        return list(self.schema.needed)
+        return labels
 
     def _table_columns(self) -> tuple[Column, ...]:
         if not isinstance(self.schema, Schema):

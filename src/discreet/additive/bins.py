@@ -7,7 +7,7 @@ rare under the noise share one bin. Both are post-processing. Proofs: docs/proof
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -156,9 +156,14 @@ class HistogramMechanism:
             parts.append(weight * np.bincount(fine[fine >= 0], minlength=size))
         return np.concatenate(parts)
 
-    def release(self, cells: Sequence[NDArray[Any]], null: Mask, entropy: Entropy) -> tuple[Bins, ...]:
-        """The bins of every column."""
-        noisy = self.gaussian.release(self.histograms(cells, null), entropy)
+    def release(
+        self, blocks: Iterable[tuple[Sequence[NDArray[Any]], Mask]], entropy: Entropy
+    ) -> tuple[Bins, ...]:
+        """The bins of every column; ``blocks`` are cells of some rows, and which of these are null."""
+        counts = np.zeros(sum(self.sizes))
+        for cells, null in blocks:
+            counts += self.histograms(cells, null)
+        noisy = self.gaussian.release(counts, entropy)
         parts = np.split(noisy, np.cumsum(self.sizes)[:-1])
         return tuple(
             self._chosen(one, part / weight, self.gaussian.stddev / weight)

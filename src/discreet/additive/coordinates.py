@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from discreet._typing import Array, Integers
+from discreet._typing import Array
 from discreet.additive.bins import Bins
 
 _RANGE = 0.1  # over which bins of a column are alike, in units of their number
@@ -53,15 +53,6 @@ class Coordinates:
         """Where each column's coordinates lie."""
         ends = np.cumsum([0, *(table.shape[1] for table in self.tables)])
         return tuple(slice(a, b) for a, b in itertools.pairwise(ends.tolist()))
-
-    def rows(self, codes: Sequence[Integers]) -> Array:
-        """The records of bins; a column whose bin is -1 contributes nothing."""
-        rows = np.zeros((len(codes[0]), self.width))
-        for table, part, code in zip(self.tables, self.parts, codes, strict=True):
-            rows[:, part] = np.vstack([table, np.zeros(table.shape[1])])[code]
-        if self.constant > 0:
-            rows[:, -1] = self.constant
-        return rows
 
     def mean(self, bins: Sequence[Bins]) -> Array:
         """The mean record, by the noisy counts of bins."""

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from discreet._typing import Array, Integers
 from discreet.additive.bins import Bins
 from discreet.additive.coordinates import Coordinates, kernel_root, unit_rows
+from discreet.additive.records import steps
 from discreet.additive.shapes import pair_cells
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy.events import BoundedRange, Event
 from discreet.privacy.guarantee import SLACK, Neighboring, sum_sensitivity
-from discreet.records.bounds import gamma
+from discreet.records.bounds import UNIT_ROUNDOFF
 
 COARSE = 12  # bins of an ordered column in a pair
 MOST_CATEGORIES = 2 * COARSE  # of a nominal one; a column with more is in no pair
 _ROUNDED = 1 - 2.0**-44
+Blocks = Iterable[tuple[Sequence[Integers], Array]]
 
 
 @dataclass(frozen=True)
@@ -55,20 +58,27 @@ class PairTable:
         return unit_rows(np.einsum("ai,bj->abij", first, second).reshape(math.prod(self.sizes), -1))
 
 
-def candidates(bins: Sequence[Bins], ordered: Sequence[bool]) -> list[PairTable]:
-    """All pairs of columns with few enough bins, in order."""
-    coarse: dict[int, Integers] = {}
-    for place, (one, smooth) in enumerate(zip(bins, ordered, strict=True)):
-        codes = np.arange(one.size)
-        if smooth and one.n_bins > COARSE:
-            codes = codes * COARSE // one.n_bins
-        elif not smooth and one.n_bins > MOST_CATEGORIES:
-            continue
+def candidates(bins: Sequence[Bins], ordered: Sequence[bool], filled: int = 0) -> list[PairTable]:
+    """All pairs of columns with few enough bins, in order.
+
+    Ordered columns get at most ``COARSE`` bins, or as many more as fill ``filled`` cells of the table.
+    """
+    sizes = {
+        place: min(one.n_bins, COARSE) if smooth else one.n_bins
+        for place, (one, smooth) in enumerate(zip(bins, ordered, strict=True))
+        if smooth or one.n_bins <= MOST_CATEGORIES
+    }
+
+    def coarse(place: int, other: int) -> Integers:
+        one = bins[place]
+        finest = max(COARSE, filled // sizes[other]) if ordered[place] else one.n_bins
+        codes = np.arange(one.size) * min(one.n_bins, finest) // one.n_bins
         codes[one.n_bins :] = -1  # missing cells are in no pair
-        coarse[place] = codes
+        return codes
+
     return [
-        PairTable((a, b), (coarse[a], coarse[b]), (ordered[a], ordered[b]))
-        for a, b in itertools.combinations(coarse, 2)
+        PairTable((a, b), (coarse(a, b), coarse(b, a)), (ordered[a], ordered[b]))
+        for a, b in itertools.combinations(sizes, 2)
     ]
 
 
@@ -101,33 +111,43 @@ class PairSelection:
 
     @property
     def score_range(self) -> float:
-        """Every score moves by at most the sensitivity of the table, up or down; sums of residuals are rounded."""
+        """Every score moves by at most the sensitivity of the table, up or down; norms of exact sums are rounded."""
         one = sum_sensitivity(self.clip, self.neighboring).value
-        rounding = 2 * 1.01 * gamma(self.n_samples + 64) * self.n_samples * self.clip
+        rounding = 10 * UNIT_ROUNDOFF * self.n_samples * self.clip
         return 2 * (one + rounding) * SLACK
 
-    def scores(self, tables: Sequence[PairTable], codes: Sequence[Integers], residuals: Array) -> Array:
-        """The norm of every pair's table of residuals, of shape (rows, outputs)."""
-        return np.array([self._score(table, codes, residuals) for table in tables])
+    def scores(self, tables: Sequence[PairTable], blocks: Blocks) -> Array:
+        """The norm of every pair's table of residuals, cut to whole numbers of small steps whose sums are exact."""
+        sums: list[Any] = [0.0] * len(tables)
+        whole = steps(self.n_samples)
+        for codes, residuals in blocks:
+            cut = np.trunc(residuals / self.clip * whole)
+            for place, table in enumerate(tables):
+                sums[place] += _sums(table, codes, cut)
+        # No rounding that grows with the table.
+        norms = [math.sqrt(math.fsum(np.square(found).ravel())) for found in sums]
+        return self.clip / whole * np.array(norms)
 
-    def _score(self, table: PairTable, codes: Sequence[Integers], residuals: Array) -> float:
-        cells = table.cells(codes)
-        inside = cells >= 0
-        size = math.prod(table.sizes)
-        sums = [np.bincount(cells[inside], output[inside], size) for output in residuals.T]
-        return math.sqrt(math.fsum(np.square(sums).ravel()))  # no rounding that grows with the table
+    def choose(self, tables: Sequence[PairTable], blocks: Blocks, entropy: Entropy) -> list[PairTable]:
+        """The chosen pairs; fewer than ``times`` only if there are no more.
 
-    def choose(
-        self, tables: Sequence[PairTable], codes: Sequence[Integers], residuals: Array, entropy: Entropy
-    ) -> list[PairTable]:
-        """The chosen pairs; fewer than ``times`` only if there are no more."""
-        scores = self.scores(tables, codes, residuals)
+        ``blocks`` are the bins of some rows, column by column, and their residuals, of shape (rows, outputs).
+        """
+        scores = self.scores(tables, blocks)
         left = list(range(len(tables)))
         chosen = []
         for _ in range(min(self.times, len(tables))):
             mechanism = ExponentialMechanism(self.score_range, self.epsilon, len(left))
             chosen.append(tables[left.pop(mechanism.select(scores[left], entropy))])
         return chosen
+
+
+def _sums(table: PairTable, codes: Sequence[Integers], residuals: Array) -> Array:
+    """The residuals in every cell of a table, added up."""
+    cells = table.cells(codes)
+    inside = cells >= 0
+    size = math.prod(table.sizes)
+    return np.array([np.bincount(cells[inside], output[inside], size) for output in residuals.T])
 
 
 def pair_coordinates(tables: Sequence[PairTable]) -> Coordinates:

@@ -6,37 +6,45 @@ Proofs: docs/proofs/additive-models.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discreet import _checks
 from discreet._checks import ParameterError
-from discreet._typing import Array, Integers, Mask, Progress
+from discreet._typing import Array, Integers, Progress
 from discreet.additive import bins as binning
 from discreet.additive import pairs as pairing
 from discreet.additive.bins import Bins, HistogramMechanism
+from discreet.additive.cells import Cells
 from discreet.additive.columns import Column
-from discreet.additive.coordinates import Coordinates, coordinates
+from discreet.additive.coordinates import coordinates
 from discreet.additive.pairs import COARSE, MOST_CATEGORIES, PairSelection
+from discreet.additive.records import BinnedRecords, Codes
 from discreet.additive.shapes import AdditiveModel, PairShape, Shape, predictions
-from discreet.additive.stages import Slopes, Stage, Task, class_slopes, count_slopes, target_slopes
+from discreet.additive.stages import (
+    Offset,
+    Slopes,
+    Stage,
+    Task,
+    class_slopes,
+    count_slopes,
+    no_offset,
+    target_slopes,
+)
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrated_unit, multiplier, share_event
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import Bounds
 from discreet.solvers import base
 
 _BINS = 0.07  # of the squared Gaussian-DP parameter
 _SELECTION, _PAIRS = 0.03, 0.30  # where there are pairs
 _PAIR_SIGNAL, _MOST_PAIRS = 800.0, 3  # of the public rule for their number
+_FINE_SIGNAL = 3 * _PAIR_SIGNAL  # from here on, ordered columns stay finer in pairs with columns of few bins
 # Of coefficients, in units of half the range of targets, or of the logarithm of counts.
 _PRIORS: Mapping[Task, tuple[float, float]] = {
     "classes": (4.0, 1.0),
@@ -89,18 +97,6 @@ class AdditiveProblem:
     def n_outputs(self) -> int:
         """Raw predictions of one record."""
         return self.n_classes if self.task == "classes" and self.n_classes > 2 else 1
-
-
-@dataclass(frozen=True)
-class Cells:
-    """The private side: cells of every column, labels, and which records are null.
-
-    ``labels`` are class codes, targets between -1 and 1, or counts in units of the mean at raw prediction 0.
-    """
-
-    columns: tuple[NDArray[Any], ...]
-    labels: Array
-    null: Mask
 
 
 @dataclass(frozen=True)
@@ -198,11 +194,22 @@ class Layout:
     @property
     def second(self) -> Stage:
         """The shapes of pairs."""
+        return self._stage(_PAIRS, self.problem.n_pairs * self.most_pair_cells, 1)
+
+    @property
+    def most_pair_cells(self) -> int:
+        """The most cells that a pair's table can have, whatever bins and pairs are chosen."""
         sizes = sorted(
             min(self._most_bins(one), COARSE if one.ordered else MOST_CATEGORIES)
             for one in self.problem.columns
         )
-        return self._stage(_PAIRS, self.problem.n_pairs * math.prod(sizes[-2:]), 1)
+        return math.prod(sizes[-2:])
+
+    @property
+    def filled_pair_cells(self) -> int:
+        """How many cells of a table finer bins of an ordered column may fill: none where there is little signal."""
+        signal = self.problem.n_samples / self.unit / self.neighboring.contributions
+        return min(COARSE**2, self.most_pair_cells) if signal >= _FINE_SIGNAL else 0
 
     def _stage(self, share: float, width: int, place: int) -> Stage:
         problem = self.problem
@@ -210,13 +217,13 @@ class Layout:
             problem.task,
             problem.n_samples,
             width,
+            problem.n_pairs if place else problem.n_features + 1,
             problem.n_outputs,
             self.neighboring,
             self.unit,
             share,
             _PRIORS[problem.task][place] * (problem.reach**2 if problem.task == "count" else 1.0),
             _SCALES[place] * problem.half_range,
-            2 * self.main.radius if place else 0.0,
             problem.n_iterations,
             problem.reach,
             name=("columns", "pairs")[place],
@@ -303,23 +310,32 @@ class AdditivePlan(base.Plan):
     ) -> AdditiveRelease:
         """Choose bins, fit the shapes of columns, then choose and fit pairs."""
         problem, layout = self.problem, self.layout
-        bins = layout.histograms.release(cells.columns, cells.null, entropy)
+        bins = layout.histograms.release(cells.blocks(), entropy)
         ordered = [one.ordered for one in problem.columns]
-        codes = [one.codes(values) for one, values in zip(bins, cells.columns, strict=True)]
-        codes = [np.where(cells.null, -1, code) for code in codes]
-        zero = np.zeros((1, problem.n_outputs))
+        parts = (
+            [np.where(null, -1, one.codes(values)) for one, values in zip(bins, columns, strict=True)]
+            for columns, null in cells.blocks()
+        )
+        codes = Codes.of([one.size for one in bins], parts, stored=cells.stored)
         made = coordinates(bins, ordered)
+        records = BinnedRecords.of(made, codes, cells.null, problem.n_samples)
         rate = _MeanRate(made.mean(bins), problem.reach) if problem.task == "count" else None
-        theta = layout.main.run(_records(made, codes, cells.null), self._slopes(cells, zero), entropy, rate)
+        theta = layout.main.run(records, self._slopes(cells, no_offset), entropy, rate)
         values, intercept = made.shapes(theta)
         shapes = [
-            Shape(column, one, value, zero[0])
+            Shape(column, one, value, np.zeros(problem.n_outputs))
             for column, one, value in zip(problem.columns, bins, values, strict=True)
         ]
         pairs: tuple[PairShape, ...] = ()
         if problem.n_pairs:
-            offset = predictions(intercept, shapes, (), codes)
-            pairs = self._pairs(bins, codes, cells, offset, entropy, rate)
+            pairs = self._pairs(
+                bins,
+                codes,
+                cells,
+                lambda rows: predictions(intercept, shapes, (), list(codes.matrix[rows].T)),
+                entropy,
+                rate,
+            )
         centered = [shape.centered() for shape in shapes]
         intercept = intercept + sum(mean for _, mean in centered)
         model = AdditiveModel(intercept, tuple(shape for shape, _ in centered), pairs)
@@ -328,25 +344,33 @@ class AdditivePlan(base.Plan):
     def _pairs(
         self,
         bins: Sequence[Bins],
-        codes: Sequence[Integers],
+        codes: Codes,
         cells: Cells,
-        offset: Array,
+        offset: Offset,
         entropy: Entropy,
         rate: _MeanRate | None,
     ) -> tuple[PairShape, ...]:
         """Pairs that explain what the shapes of columns left over, and their shapes."""
         layout = self.layout
         slopes = self._slopes(cells, offset)
-        residuals = slopes(np.zeros_like(offset))
-        sizes = np.linalg.norm(residuals, axis=1)
         clip = layout.selection.clip
-        residuals *= (np.where(cells.null, 0.0, clip) / np.maximum(sizes, clip))[:, None]
-        tables = pairing.candidates(bins, [one.ordered for one in self.problem.columns])
-        chosen = layout.selection.choose(tables, codes, residuals, entropy)
+
+        def left_over() -> Iterator[tuple[Sequence[Integers], Array]]:
+            for rows, block in codes.blocks():
+                residuals = slopes(np.zeros((len(block), self.problem.n_outputs)), rows)
+                sizes = np.linalg.norm(residuals, axis=1)
+                residuals *= (np.where(cells.null[rows], 0.0, clip) / np.maximum(sizes, clip))[:, None]
+                yield list(block.T), residuals
+
+        ordered = [one.ordered for one in self.problem.columns]
+        tables = pairing.candidates(bins, ordered, layout.filled_pair_cells)
+        chosen = layout.selection.choose(tables, left_over(), entropy)
         if not chosen:
             return ()
         made = pairing.pair_coordinates(chosen)
-        records = _records(made, [table.cells(codes) for table in chosen], cells.null)
+        parts = ([table.cells(list(block.T)) for table in chosen] for _, block in codes.blocks())
+        both = Codes.of([math.prod(table.sizes) for table in chosen], parts, stored=cells.stored)
+        records = BinnedRecords.of(made, both, cells.null, self.problem.n_samples)
         found = None if rate is None else rate.found  # pairs leave the mean of the predicted means as it is
         theta = layout.second.run(
             records, slopes, entropy, None if found is None else lambda theta, square: found
@@ -357,7 +381,7 @@ class AdditivePlan(base.Plan):
             for table, value in zip(chosen, values, strict=True)
         )
 
-    def _slopes(self, cells: Cells, offset: Array) -> Slopes:
+    def _slopes(self, cells: Cells, offset: Offset) -> Slopes:
         if self.problem.task == "target":
             return target_slopes(cells.labels, offset)
         if self.problem.task == "count":
@@ -379,9 +403,3 @@ class _MeanRate:
         log = mean + max(square - mean**2, 0.0) / 2
         self.found = math.exp(min(self._reach, max(-self._reach, log)))
         return self.found
-
-
-def _records(made: Coordinates, codes: Sequence[Integers], null: Mask) -> ArrayRecords:
-    """The records of bins; labels enter through their residuals."""
-    rows = made.rows(codes)
-    return ArrayRecords(rows, np.zeros(len(rows)), Bounds(1.0, intercept=False), null)

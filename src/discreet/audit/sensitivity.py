@@ -18,6 +18,7 @@ from discreet.privacy import events
 from discreet.privacy.accounting import accountants
 from discreet.privacy.accounting.calibration import group_event
 from discreet.problem import Problem
+from discreet.records.base import Records
 from discreet.solvers.base import GroupPromise
 from discreet.solvers.gradients.row_centering import LeveledBounds
 from discreet.solvers.minimizers.constrained import minimize_over, reachable_distance
@@ -272,7 +273,7 @@ def _output_calls(run: PlannedRun, trace: Trace) -> list[int]:
 
 
 def _summable(records: Any) -> bool:
-    return isinstance(records, list) and all(hasattr(part, "value_and_gradient") for part in records)
+    return isinstance(records, list) and all(isinstance(part, Records) for part in records)
 
 
 def _gradient(records: Any, problem: Problem, theta: Array) -> Array:

@@ -35,7 +35,7 @@ _LEDGER = argument("path", type=input_file("ledger"), metavar="FILE")
 
 @command(
     "create",
-    "make a new ledger with a cap that can never be changed",
+    "make a new ledger, whose cap can never be changed",
     None,
     argument("path", metavar="FILE", help="new file"),
     argument("--epsilon", type=epsilon, required=True, metavar="E", help="cap on epsilon"),
@@ -82,7 +82,7 @@ def create(arguments: argparse.Namespace) -> None:
     say(f"Ledger {arguments.path} created: {_cap(ledger)}")
 
 
-@command("show", "what was spent, by whom, and what is left", None, _LEDGER)
+@command("show", "show what was spent, by whom, and what is left", None, _LEDGER)
 def show(arguments: argparse.Namespace) -> None:
     """Print cap, spent and remaining."""
     from discreet.privacy.page import shares
@@ -128,7 +128,7 @@ def history(arguments: argparse.Namespace) -> None:
     table(title, ("no", "time (UTC)", "who", "label", "unit", alone, "event", "release"), rows)
 
 
-@command("plot", "what had been spent after each charge, as bars", None, _LEDGER)
+@command("plot", "show what had been spent after each charge, as bars", None, _LEDGER)
 def plot(arguments: argparse.Namespace) -> None:
     """Draw one bar per charge, or per several charges of a long history, relative to the cap."""
 
@@ -152,7 +152,7 @@ def plot(arguments: argparse.Namespace) -> None:
 
 @command(
     "export",
-    "cap, balance and every charge, as JSON",
+    "write cap, balance and every charge as JSON",
     None,
     _LEDGER,
     argument("--output", metavar="JSON", help="file to write; standard output by default"),
@@ -200,7 +200,7 @@ def export(arguments: argparse.Namespace) -> None:
 
 @command(
     "policy",
-    "caps and spending of every person and data set of a policy",
+    "show caps and spending of every person and data set of a policy",
     None,
     argument("path", metavar="TOML", help="policy file; see docs/ledger.md"),
 )
@@ -274,7 +274,7 @@ def _part(event: Any, times: int) -> str:
 
 @command(
     "plan",
-    "what a fit would cost and how much noise it would add, before any data is read",
+    "show what a fit would cost and how much noise it would add, before any data is read",
     "Print the noise, the regularization and the cost that `discreet fit` would have. Reads no data.",
     one_of(
         argument("--rows", type=count, metavar="N", help="public number of rows"),
@@ -282,7 +282,7 @@ def _part(event: Any, times: int) -> str:
             "--people",
             type=count,
             metavar="N",
-            help="public number of people, if they can have several rows; of users, for a recommender",
+            help="public number of people who can have several rows, or of a recommender's users",
         ),
     ),
     one_of(
@@ -290,13 +290,15 @@ def _part(event: Any, times: int) -> str:
         schema_file("public domains and target"),
         argument("--items", type=columns, metavar="M", help="items of the catalog, for a recommender"),
     ),
-    argument("--classes", type=count, metavar="K", help="default: the schema's, otherwise 2"),
+    argument(
+        "--classes", type=count, metavar="K", help="number of classes (default: the schema's, otherwise 2)"
+    ),
     argument(
         "--target-bounds",
         type=real,
         nargs=2,
         metavar=("LOW", "HIGH"),
-        help="of a number to predict, where there is no schema",
+        help="lowest and highest value of a numeric target, without a schema",
     ),
     argument("--sparse", action="store_true", help="the rows will be a sparse matrix"),
     MAX_ROWS_PER_GROUP,
@@ -321,8 +323,10 @@ def _part(event: Any, times: int) -> str:
             metavar="A",
             help="your guess of the best possible score (default: 0.85)",
         ),
-        argument("--repeats", type=count, default=3, metavar="N", help="synthetic data sets (default: 3)"),
-        argument("--seed", type=int, metavar="S", help="of the synthetic data"),
+        argument(
+            "--repeats", type=count, default=3, metavar="N", help="number of synthetic data sets (default: 3)"
+        ),
+        argument("--seed", type=int, metavar="S", help="seed of the synthetic data"),
     ),
     examples=(
         "discreet plan --schema schema.toml --rows 50000 --epsilon 1",

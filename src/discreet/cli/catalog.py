@@ -167,38 +167,38 @@ def _choice(choices: tuple[str, ...], help: str, **more: Any) -> Mapping[str, An
 
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "solver": {"metavar": "NAME", "help": "default: auto, by public facts"},
-    "feature_bound": _one(positive, "R", "longest row, or largest entry (default: what the schema allows)"),
+    "solver": {"metavar": "NAME", "help": "solver (default: auto, chosen from public facts)"},
+    "feature_bound": _one(
+        positive, "R", "bound on the norm of a row, or on an entry (default: what the schema allows)"
+    ),
     "fit_intercept": {
         "flag": "--no-intercept",
         "action": "store_const",
         "const": False,
         "help": "fit no constant term",
     },
-    "l2": _one(positive, "L", "ridge coefficient (default: by public rule)"),
+    "l2": _one(positive, "L", "ridge coefficient (default: a public rule)"),
     "multi_class": _choice(
         ("auto", "softmax", "joint", "ovr"), "one softmax, one joint hinge, or one model per class"
     ),
-    "class_weight": _several(_class_weight, "LABEL=W", "public weight of a class, raises the noise"),
-    "huber_width": _one(
-        positive, "W", "where the loss becomes linear: in units of the target, or of the hinge"
-    ),
-    "quantile": _one(fraction, "Q", "which quantile (default: 0.5, the median)"),
-    "loss": _choice(("squared", "poisson"), "poisson for a target that is a count"),
+    "class_weight": _several(_class_weight, "LABEL=W", "public weight of a class; raises the noise"),
+    "huber_width": _one(positive, "W", "where the loss becomes linear, in units of the target or the hinge"),
+    "quantile": _one(fraction, "Q", "quantile to predict (default: 0.5, the median)"),
+    "loss": _choice(("squared", "poisson"), "loss; poisson is for counts"),
     "least_mean": _one(positive, "M", "lowest predicted mean"),
     "l1_radius": _one(positive, "S", "largest distance of a prediction from the intercept"),
     "max_columns": _one(count, "N", "select this many columns privately, and refit them"),
-    "radius": _one(positive, "R", "largest log-odds; or the radius of the ball that holds the rows"),
-    "pairs": _one(count, "N", "pairs of columns that get a shape of their own"),
+    "radius": _one(positive, "R", "largest log-odds, or radius of a ball that contains the rows"),
+    "pairs": _one(count, "N", "number of pairs of columns with a joint shape"),
     "max_bins": _one(count, "N", "approximate number of bins of a number"),
-    "n_iterations": _one(count, "N", "noisy rounds (default: by public rule)"),
+    "n_iterations": _one(count, "N", "number of noisy rounds (default: a public rule)"),
     "monotonic": _several(_monotonic, "COLUMN=rising|falling", "a shape that must rise or fall"),
     "estimator": _choice(tuple(TEACHERS), "kind of teachers and student (default: linear)", flag="--teacher"),
     "X_public": _one(input_file("file"), "FILE", "public rows to label, .csv or .parquet", flag="--public"),
-    "n_teachers": _one(count, "B", "how many (default: by public rule)", flag="--teachers"),
-    "aggregator": _choice(AGGREGATORS, "of votes for classes (default: auto)"),
+    "n_teachers": _one(count, "B", "number of teachers (default: a public rule)", flag="--teachers"),
+    "aggregator": _choice(AGGREGATORS, "aggregator of votes for classes (default: auto)"),
     "expected_unstable": _one(
-        fraction, "S", "guessed share of rows on which teachers disagree (default: nothing is known)"
+        fraction, "S", "guess of the share of rows on which teachers disagree (default: none)"
     ),
     "n_jobs": _one(count, "N", "processes that train teachers (default: 1)", flag="--jobs"),
     "rating_bounds": {
@@ -206,12 +206,14 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "nargs": 2,
         "metavar": ("LOW", "HIGH"),
     },
-    "items": _one(input_file("catalog"), "FILE", "the public catalog: one item per line", flag="--catalog"),
+    "items": _one(input_file("catalog"), "FILE", "public catalog, one item per line", flag="--catalog"),
     "feedback": _choice(("explicit", "implicit"), "ratings, or sets of items"),
     "n_components": _one(count, "K", "number of directions (default: 2)"),
-    "method": {"metavar": "NAME", "help": "default: auto, by public facts"},
+    "method": {"metavar": "NAME", "help": "method (default: auto, chosen from public facts)"},
     "rank": _one(count, "K", "largest number of latent directions (default: 20)"),
-    "ratings_per_user": _one(count, "N", "users with fewer ratings have proportionally less weight"),
+    "ratings_per_user": _one(
+        count, "N", "users with fewer ratings than this have proportionally less weight"
+    ),
 }
 
 
@@ -316,8 +318,8 @@ def _estimator_name(name: str, target: str, schema: Any) -> str:
         return next(iter(found.values()))
     if target == "none":
         raise ValueError(
-            f"{name} predicts a column, and this schema declares no target; add one with its column and its classes "
-            "or bounds"
+            f"{name} predicts a column, and this schema declares no target; add [target] with column = 'ill' and "
+            "classes = ['no', 'yes'], or bounds = [0, 100] of a number (`discreet schema template --target` does)"
         )
     if target not in found:
         others = [other for other, model in MODELS.items() if target in model.estimators]

@@ -51,7 +51,7 @@ _HEADER = """\
         type=count,
         default=50,
         metavar="N",
-        help="columns of words with more different values are hashed as text (default: 50)",
+        help="hash columns of words with more different values as text (default: 50)",
     ),
     argument("--format", choices=FORMATS, default="toml", help="default: toml"),
 )
@@ -143,7 +143,7 @@ schema = Command(
 @command(
     "describe",
     "private counts, means, histograms and quantiles of a table, in one release",
-    "Describe every column of the schema with noise and intervals; all of it together costs one epsilon.",
+    "Describe every column of the schema with noise and intervals, all for one epsilon.",
     *DATA,
     SCHEMA,
     *GUARANTEE,
@@ -155,10 +155,10 @@ schema = Command(
         action="append",
         default=[],
         metavar=("COLUMN", "COLUMN"),
-        help="also release a two-way table of these; may be repeated",
+        help="also release a two-way table of these columns; may be repeated",
     ),
     argument(
-        "--bins", type=count, default=16, metavar="B", help="of the histogram of a number (default: 16)"
+        "--bins", type=count, default=16, metavar="B", help="bins of a number's histogram (default: 16)"
     ),
     argument(
         "--population",
@@ -166,7 +166,11 @@ schema = Command(
         help="intervals for the population that the rows were drawn from, not for this table",
     ),
     argument(
-        "--confidence", type=fraction, default=0.95, metavar="C", help="of each interval (default: 0.95)"
+        "--confidence",
+        type=fraction,
+        default=0.95,
+        metavar="C",
+        help="confidence of each interval (default: 0.95)",
     ),
     BAD_ROWS,
     *to_write("also write all numbers and the statement (JSON)"),

@@ -211,9 +211,18 @@ def _varied(text: str) -> tuple[str, list[Any]]:
         help="values to try for an option of the model, such as l2=1e-4,1e-3; may be repeated",
     ),
     argument(
-        "--search-by", choices=("tries", "split", "split-parallel"), default="tries", help="default: tries"
+        "--search-by",
+        choices=("tries", "split", "split-parallel"),
+        default="tries",
+        help="method of the search (default: tries)",
     ),
-    argument("--holdout", type=fraction, default=0.2, metavar="S", help="share to compare on (default: 0.2)"),
+    argument(
+        "--holdout",
+        type=fraction,
+        default=0.2,
+        metavar="S",
+        help="fraction of the rows on which candidates are compared (default: 0.2)",
+    ),
     *to_write("model file to write (JSON)", required=True, metavar="MODEL"),
     *GUARANTEE,
     *LEDGER,
@@ -276,7 +285,7 @@ def search(arguments: argparse.Namespace) -> None:
 def label(arguments: argparse.Namespace) -> None:
     """Read, check, charge, label, write, state."""
     from discreet._files import write_atomically
-    from discreet.tables.reading import write_csv
+    from discreet.tables.csv_files import write_csv
     from discreet.tables.schema import Schema
 
     schema = Schema.from_file(arguments.schema)
@@ -321,11 +330,11 @@ def _released(found: Any, public: Any) -> dict[str, Any]:
         type=count,
         required=True,
         metavar="N",
-        help="public number of records, with --by-user of users",
+        help="public number of records; of users with --by-user",
     ),
     argument("--queries", type=count, required=True, metavar="Q", help="public rows to label"),
-    argument("--classes", type=count, default=2, metavar="K", help="default: 2"),
-    argument("--unstable", type=count, metavar="T", help="disagreements before halting"),
+    argument("--classes", type=count, default=2, metavar="K", help="number of classes (default: 2)"),
+    argument("--unstable", type=count, metavar="T", help="unstable questions before halting"),
     *(catalog.option(name) for name in ("n_teachers", "expected_unstable", "aggregator")),
     argument("--by-user", action="store_true", help="protect users with several records"),
     *GUARANTEE,
@@ -364,14 +373,18 @@ def plan_transfer(arguments: argparse.Namespace) -> None:
     *DATA,
     *to_write("predictions to write (CSV)", required=True),
     argument(
-        "--top", type=count, default=10, metavar="N", help="items per user of a recommender (default: 10)"
+        "--top",
+        type=count,
+        default=10,
+        metavar="N",
+        help="items that a recommender shows each user (default: 10)",
     ),
     examples=("discreet predict model.json new_visits.csv --output predictions.csv",),
 )
 def predict(arguments: argparse.Namespace) -> None:
     """Load, read, predict, write."""
     from discreet import card
-    from discreet.tables.reading import write_csv
+    from discreet.tables.csv_files import write_csv
 
     model = card.load(arguments.model)
     if not hasattr(model, "predict"):

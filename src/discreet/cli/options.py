@@ -65,6 +65,18 @@ HABITS = {  # options of other tools, and what to use here
 }
 
 
+_LETTERS = {
+    "-d": "--delta",
+    "-e": "--epsilon",
+    "-k": "--key",
+    "-l": "--ledger",
+    "-m": "--model",
+    "-o": "--output",
+    "-s": "--schema",
+    "-v": "--verbose",
+}
+
+
 def advice(option: str, known: Iterable[str]) -> str:
     """Return what to use instead of an unknown option, or a similar option, or an empty string."""
     return f"; {HABITS[option]}" if option in HABITS else did_you_mean(option, known)
@@ -196,10 +208,16 @@ class Parser(argparse.ArgumentParser):
         known = [name for name in self._option_string_actions if name.startswith("--")]
         # The options of a command are checked by its own parser.
         given = getattr(self, "_given", []) if self._subparsers is None else []
-        for name in (word.partition("=")[0] for word in given if word.startswith("--")):
+        for name in (word.partition("=")[0] for word in given if word.startswith("--") or word in _LETTERS):
+            if _LETTERS.get(name) in known:
+                message = f"there is no option {name}; write {_LETTERS[name]}"
+                continue
+            name = _LETTERS.get(name, name)
             if name == "--" or any(one.startswith(name) for one in known):
                 continue
             near = advice(name, known) or f"; `{self.prog} --help` lists all"
+            if name == "--output" and self.prog.endswith(" key"):
+                near = "; name the two files: `discreet key PRIVATE PUBLIC`"
             message = f"there is no option {name}{near}"
         if message.endswith("required: ACTION"):
             below = next(one for one in self._actions if one.metavar == "ACTION")
@@ -397,6 +415,9 @@ def schema_of(model: Any, path: str, instead: str) -> Any:
     if schema is None:
         from discreet import card
 
+        if hasattr(model, "model_"):
+            instead = "a recommender is measured in Python, by discreet.recommend.metrics on ratings that were held out"
+            raise card.CardError(f"{str(path)!r} is a recommender, which has no schema; {instead}")
         raise card.CardError(
             f"{str(path)!r} was saved without a schema, so it cannot read a table's columns; {instead}"
         )
@@ -452,11 +473,6 @@ def print_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) ->
     if ledger is None:
         note("no --ledger was given: nothing tracks the total privacy loss of this data")
         return
-    if statement.guarantee.unit == "user" and ledger.unit == "record":
-        note(
-            f"{arguments.ledger} caps what is released about single rows; create one with --unit user to cap what all "
-            "releases together reveal about a person"
-        )
     spent, left = ledger.balance(statement.event, statement.guarantee)
     say(f"In {arguments.ledger}, {spent}.", folded=True)
     say(f"There is {left}.", folded=True)

@@ -161,7 +161,11 @@ def sign(arguments: argparse.Namespace) -> None:
     "the table. ONNX needs the extra `onnx`. A scikit-learn model is a joblib file, which runs code when it is "
     "loaded: load only files that you wrote.",
     MODEL_FILE,
-    argument("--format", choices=tuple(FORMATS), help="default: by the ending of --output, .onnx or .joblib"),
+    argument(
+        "--format",
+        choices=tuple(FORMATS),
+        help="format (default: by the ending of --output, .onnx or .joblib)",
+    ),
     *to_write("file to write", required=True),
     examples=(
         "discreet export model.json --output model.onnx",

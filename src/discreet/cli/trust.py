@@ -42,12 +42,18 @@ _LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charge
     *DATA,
     *GUARANTEE,
     *LEDGER,
-    argument("--by", metavar="COLUMN", help="categorical column of the schema: metrics for each category"),
+    argument(
+        "--by", metavar="COLUMN", help="categorical column of the schema; adds metrics for each category"
+    ),
     argument("--group", metavar="COLUMN", help=argparse.SUPPRESS),
     MAX_ROWS_PER_GROUP,
     argument("--bins", type=count, default=20, metavar="B", help="bins of probabilities (default: 20)"),
     argument(
-        "--confidence", type=fraction, default=0.95, metavar="C", help="of every interval (default: 0.95)"
+        "--confidence",
+        type=fraction,
+        default=0.95,
+        metavar="C",
+        help="confidence of every interval (default: 0.95)",
     ),
     *to_write("also write metrics and statement (JSON)"),
     examples=(
@@ -130,7 +136,13 @@ def _subgroups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any
     argument("--delta", type=fraction, metavar="D", help="default: 1 / rows^2"),
     *LEDGER,
     MAX_ROWS_PER_GROUP,
-    argument("--level", type=fraction, default=0.95, metavar="C", help="of each interval (default: 0.95)"),
+    argument(
+        "--level",
+        type=fraction,
+        default=0.95,
+        metavar="C",
+        help="confidence of each interval (default: 0.95)",
+    ),
     argument(
         "--robust", action="store_true", help="do not assume that the model is correct; needs more rows"
     ),
@@ -140,7 +152,7 @@ def _subgroups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any
 )
 def intervals(arguments: argparse.Namespace) -> None:
     """Load, read, check, charge, estimate, write, state."""
-    from discreet.intervals.intervals import coefficient_intervals
+    from discreet.intervals.intervals import UnsureWarning, coefficient_intervals
 
     check_visible(arguments, "intervals")
     model, schema = _model_and_schema(arguments, "use discreet.coefficient_intervals in Python")
@@ -148,7 +160,8 @@ def intervals(arguments: argparse.Namespace) -> None:
         ledger = arguments.outcome.ledger(arguments.ledger)
         table, groups = options.read_grouped(arguments, schema)
         rows, labels = schema.encode(table)
-        with fitting():
+        with fitting(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnsureWarning)  # printed with the table
             found = coefficient_intervals(
                 model,
                 rows,
@@ -248,18 +261,31 @@ def verify(arguments: argparse.Namespace) -> None:
         action="store_true",
         help="MODEL_OR_ESTIMATOR is a command that runs another program and prints what it releases; see docs/audit.md",
     ),
-    argument("--epsilon", type=epsilon, metavar="E", help="of an estimator (default: 1)"),
-    argument("--delta", type=fraction, metavar="D", help="of an estimator (default: 0.01)"),
-    argument("--neighboring", choices=options.NEIGHBORING, help="of an estimator (default: replace-one)"),
+    argument("--epsilon", type=epsilon, metavar="E", help="epsilon of an estimator (default: 1)"),
+    argument("--delta", type=fraction, metavar="D", help="delta of an estimator (default: 0.01)"),
+    argument(
+        "--neighboring", choices=options.NEIGHBORING, help="relation of an estimator (default: replace-one)"
+    ),
     argument(
         "--solver",
         metavar="NAME",
-        help="of an estimator (default: objective); for a model file, instead of its own solver",
+        help="solver of an estimator (default: objective), or one to use for a model file instead of its own",
     ),
-    argument("--at-delta", type=fraction, default=1e-2, metavar="D", help="where to measure (default: 0.01)"),
-    argument("--runs", type=count, default=2000, metavar="N", help="per data set (default: 2000)"),
+    argument(
+        "--at-delta",
+        type=fraction,
+        default=1e-2,
+        metavar="D",
+        help="delta at which epsilon is bounded (default: 0.01)",
+    ),
+    argument("--runs", type=count, default=2000, metavar="N", help="runs per data set (default: 2000)"),
     argument("--confidence", type=fraction, default=0.95, metavar="C", help="default: 0.95"),
-    argument("--seed", type=int, metavar="S", help="repeatable noise; by default the real noise is attacked"),
+    argument(
+        "--seed",
+        type=int,
+        metavar="S",
+        help="seed for repeatable noise; by default the real noise is attacked",
+    ),
     argument(
         "--twin",
         action="store_true",

@@ -1,8 +1,8 @@
-"""What a description counts of each column: public cells, and the numbers that one row adds to them.
+"""How a description counts each column: public cells, and the numbers that one row adds to them.
 
-Every row adds a vector to the released sums that is a function of that row and of the public schema alone. Its
-entries are whole numbers, or whole multiples of 2^-20 times a power of two, so that sums are exact in float64 up to
-2^33 rows and the stated distances are those of the numbers that noise is added to. Proofs:
+The vector that a row adds to the released sums is a function of that row and the public schema. Its entries are
+integers, or integer multiples of 2^-20 times a power of two: sums of up to 2^33 rows are exact in float64, and the
+stated distances are exact too. Proofs:
 docs/proofs/describe.md, section 1.
 """
 
@@ -35,35 +35,37 @@ from discreet.tables.schema import Schema
 Codes = NDArray[np.int64]
 
 MISSING, OTHER = "(missing)", "(other)"
-SPLITS = 16  # each bin of a numeric column is counted in as many parts again, for quantiles
-_UNITS = 2**20  # steps in one half width of a numeric column
-_SUM_WEIGHT = 0.5  # of the sum of cell centers beside the counts: a power of two
-_LARGEST_REMAINDER = 0.25  # what a number's distance from its cell's center may weigh beside the counts
+SPLITS = 16  # number of finer parts in which each bin of a numeric column is counted, for quantiles
+_UNITS = 2**20  # steps in half the width of a numeric column
+_SUM_WEIGHT = 0.5  # weight of the sum of cell centers relative to the counts: a power of two
+_LARGEST_REMAINDER = (
+    0.25  # largest weight of a number's distance from its cell center, relative to the counts
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """The place of every row's cell, and the steps by which a number exceeds the center of its place."""
+    """The place of every row's cell, and the number of steps from the center of that place."""
 
     codes: Codes
     excess: Codes | None = None
 
     @staticmethod
     def joined(parts: Sequence[Places], n_places: int) -> Places:
-        """Those of several batches of rows, in as few bytes as numbers below ``n_places`` need."""
+        """Join the places of several batches of rows, in the smallest integer type that holds ``n_places``."""
         kind = np.min_scalar_type(n_places)
         steps = [part.excess.astype(np.int32) for part in parts if part.excess is not None]
         codes = np.concatenate([part.codes.astype(kind) for part in parts])
         return Places(codes, np.concatenate(steps) if steps else None)
 
     def take(self, rows: Codes) -> Places:
-        """Those of some rows."""
+        """Return the places of some rows."""
         return Places(self.codes[rows], None if self.excess is None else self.excess[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """How many rows have every place, and by how many steps all their numbers together exceed the centers."""
+    """The number of rows in every place, and the sum of their steps from the centers."""
 
     counts: Codes
     excess: int = 0
@@ -74,11 +76,11 @@ class Tally:
 
 @dataclass(frozen=True)
 class Column(ABC):
-    """A column as it is counted; public facts only.
+    """How a column is counted; public facts only.
 
     Attributes
     ----------
-    name, domain : of the schema.
+    name, domain : as in the schema.
     """
 
     name: str
@@ -87,7 +89,7 @@ class Column(ABC):
     @property
     @abstractmethod
     def labels(self) -> tuple[str, ...]:
-        """Names of the cells that are shown; missing comes last."""
+        """Names of the shown cells; missing comes last."""
 
     @property
     @abstractmethod
@@ -97,11 +99,11 @@ class Column(ABC):
     @property
     @abstractmethod
     def design(self) -> Array:
-        """The released counts as a linear function of the numbers of rows in all places."""
+        """Matrix from the numbers of rows in all places to the released counts."""
 
     @property
     def size(self) -> int:
-        """How many numbers are released."""
+        """Number of released values."""
         return len(self.design)
 
     @abstractmethod
@@ -109,7 +111,7 @@ class Column(ABC):
         """The place of every cell, and which cells have no meaning here; they count as missing."""
 
     def tally(self, places: Places) -> Tally:
-        """The rows of every place."""
+        """Count the rows in every place."""
         excess = 0 if places.excess is None else int(places.excess.sum(dtype=np.int64))
         return Tally(np.bincount(places.codes, minlength=len(self.shown)), excess)
 
@@ -118,21 +120,21 @@ class Column(ABC):
         return np.asarray(self.design @ tally.counts.astype(np.float64))
 
     def apart(self, norm: float) -> float:
-        """The ``norm``-th power of the largest distance of two rows' vectors."""
+        """Return the largest distance between the vectors of two rows, to the power ``norm``."""
         return 2.0
 
     def length(self, norm: float) -> float:
-        """The ``norm``-th power of the largest length of one row's vector."""
+        """Return the largest length of one row's vector, to the power ``norm``."""
         return 1.0
 
 
 @dataclass(frozen=True)
 class Categories(Column):
-    """Cells that are counted as they are: categories, truth values, given intervals, whether there is a text."""
+    """A column whose cells are counted directly: categories, truth values, given intervals, presence of text."""
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Names of the cells; undeclared categories are counted as one."""
+        """Names of the cells; all undeclared categories count as one."""
         domain = self.domain
         if isinstance(domain, Categorical):
             return (*(str(cell_text(label)) for label in domain.categories), OTHER, MISSING)
@@ -169,15 +171,14 @@ class Categories(Column):
 
 @dataclass(frozen=True)
 class Scale(Column):
-    """A number in public bounds, counted in bins and in finer parts of them, and summed.
+    """A number with public bounds, counted in bins and their parts, and summed.
 
-    A row adds 1 to a bin and to one of the bin's parts, the center of that part to one sum, and its distance from
-    that center to another; a missing one adds 1 to a count of its own. Numbers are on the scale on which the bounds
-    are -1 and 1.
+    A row adds 1 to a bin and to one of its parts, the center of that part to one sum, and the distance from that center
+    to another. A missing cell adds 1 to a separate count. Numbers are scaled so that the bounds are -1 and 1.
 
     Attributes
     ----------
-    bins : number of bins, of equal width in the scale of the domain, which may be logarithmic.
+    bins : number of bins of equal width on the domain's scale, which may be logarithmic.
     """
 
     domain: Numeric
@@ -211,7 +212,7 @@ class Scale(Column):
 
     @cached_property
     def _steps(self) -> tuple[Codes, Codes]:
-        """Center of every part, and how far a number of this part can be from it at most, in steps."""
+        """Center of every part, and the largest distance of a number in it, in steps."""
         ends = self._linear(self.edges) * _UNITS
         return np.rint((ends[:-1] + ends[1:]) / 2).astype(np.int64), np.ceil(np.diff(ends) / 2).astype(
             np.int64
@@ -224,12 +225,12 @@ class Scale(Column):
 
     @property
     def half_step(self) -> float:
-        """What rounding down to steps takes from a number on average, on the scale of the bounds."""
+        """Mean loss from rounding down to steps, on the scale of the bounds."""
         return 0.5 / _UNITS
 
     @cached_property
     def remainder_weight(self) -> float:
-        """Of the sum of distances from centers: a power of two with which none of them counts much."""
+        """Weight of the sum of distances from centers: a power of two that keeps each of them small."""
         largest = float(self._steps[1].max()) / _UNITS
         return min(4.0, 2.0 ** math.floor(math.log2(_LARGEST_REMAINDER / largest)))
 
@@ -269,24 +270,24 @@ class Scale(Column):
         return np.concatenate([parts, bins, missing, weighted]).astype(np.float64)
 
     def apart(self, norm: float) -> float:
-        """Two parts of different bins, at the ends of the scale, and remainders of different signs."""
+        """Attained by parts of different bins at both ends of the scale, with remainders of opposite signs."""
         centers, farthest = self.centers, float(self._steps[1].max()) / _UNITS
         spread = float(centers[-1] - centers[0])
         return float(4 + (_SUM_WEIGHT * spread) ** norm + (2 * self.remainder_weight * farthest) ** norm)
 
     def length(self, norm: float) -> float:
-        """A part and its bin, at an end of the scale."""
+        """Attained by a part at an end of the scale."""
         farthest = float(self._steps[1].max()) / _UNITS
         largest = float(np.abs(self.centers).max())
         return float(2 + (_SUM_WEIGHT * largest) ** norm + (self.remainder_weight * farthest) ** norm)
 
     def _linear(self, values: Array) -> Array:
-        """Numbers on the scale on which the bounds are -1 and 1, whatever the scale of the bins."""
+        """Scale numbers linearly so that the bounds are -1 and 1, whatever the scale of the bins."""
         return Numeric(self.domain.lower, self.domain.upper).scaled(values)
 
 
 def columns_of(schema: Schema, bins: dict[str, int]) -> tuple[Column, ...]:
-    """All columns of a schema as they are counted, its target last."""
+    """Return how all columns of a schema are counted; its target comes last."""
     domains = dict(schema.columns)
     if schema.target is not None:
         target = schema.target

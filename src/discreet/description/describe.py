@@ -52,44 +52,44 @@ def describe(
     ledger: Ledger | str | os.PathLike[str] | None = None,
     bad_rows: str = "error",
 ) -> Description:
-    """Counts, means, histograms, quantiles and two-way tables of a private table, in one release.
+    """Release counts, means, histograms, quantiles and two-way tables of a private table, all at once.
 
     Parameters
     ----------
     table : pyarrow Table, pandas or polars DataFrame, or dictionary of columns; or a source, such as a file, a folder
         or a query (docs/scale.md), which is read in batches.
-    schema : the public domains of its columns. All are described, the target included: numbers with bounds by counts,
-        mean and quantiles, categories, truth values and given intervals by counts, text by how often there is any.
-    epsilon, delta, neighboring : the price of everything together; delta None is 1 / n_samples**2, which needs 32 rows,
-        delta 0 gives Laplace noise. More columns and tables need more noise, more categories do not.
-    pairs : names of two columns each, for two-way tables of their histograms.
+    schema : public domains of the columns. All are described, including the target: bounded numbers by counts, mean and
+        quantiles; categories, truth values and given intervals by counts; text by how many cells have any.
+    epsilon, delta, neighboring : the price of the whole description. None for delta is 1 / n_samples**2, which needs 32
+        rows; 0 gives Laplace noise. More columns and tables need more noise; more categories do not.
+    pairs : pairs of column names, for two-way tables of their histograms.
     quantiles : levels between 0 and 1.
-    bins : of the histogram of a number, from 2 to 64, or one such number for each column by name (others have 16).
-        Quantiles are found to a sixteenth of a bin.
+    bins : number of bins of a number's histogram, from 2 to 64; or a dictionary by column name (16 for the others). The
+        resolution of quantiles is a sixteenth of a bin.
     intervals : {"table", "population"}
-        What intervals cover: the same numbers of this table without noise, or those of the population from which its
-        rows were drawn independently. The release is the same.
+        What intervals cover: the numbers of this table without noise, or those of the population from which its rows
+        were drawn independently. The release is the same.
     confidence : of each interval.
-    groups : ids of people, one per row; the promise is then about all rows of a person. None takes the group column of
+    groups : ids of people, one per row; the guarantee then covers all rows of a person. None uses the group column of
         the schema, or protects single rows if there is none.
-    max_rows_per_group : how many rows of one person count, needed with groups; the noise is as many times larger. A
-        public choice. Which rows count is drawn for each person alone.
+    max_rows_per_group : maximum number of rows per person, required with ``groups``: a public choice, and a factor of
+        the noise. The rows that count are drawn separately for each person.
     n_samples : public upper bound on the number of rows, under "add-remove-one".
-    ledger : charged when all inputs are found to be in order, before anything is released.
+    ledger : budget to charge after all inputs were checked, before anything is released.
     bad_rows : {"error", "null"}
-        What to do with a cell that has no meaning in its column, such as text among numbers, and with a row without an
-        id. "null" counts such a cell as missing, and leaves such a row out, silently.
+        What to do with invalid cells, such as text among numbers, and with rows without an id. "null" silently counts
+        such cells as missing and leaves such rows out.
 
     Returns
     -------
     Description
-        Estimates with intervals by column (``found["age"]``) and by pair, the statement as ``privacy_``, a page by
-        ``to_html``.
+        Estimates with intervals by column (``found["age"]``) and by pair; the statement is ``privacy_``;
+        ``to_html`` writes a page.
 
     Notes
     -----
-    Privacy: (epsilon, delta)-DP of the whole description; proofs and the laws of intervals: docs/proofs/describe.md.
-    Unit: one row or, with groups, all rows of a person. What is missing is counted with noise like all else.
+    Privacy: (epsilon, delta)-DP of the whole description; proofs: docs/proofs/describe.md. Unit: one row or, with
+    ``groups``, all rows of a person. Missing cells are counted with noise, too.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def describe(
     else:
         n_rows, places, own_ids = _held(columns, batches)
         ids = own_ids if of_schema else groups
-        # Where the number of people is public each has the same number of places, so that it tells nothing more.
+        # If the number of people is public, each has the same number of places: this reveals nothing more.
         slots = bounded_rows(ids, rows, n_rows, strict=strict, padded=relation.size_is_public)
         if slots is not None:
             places = [part.take(slots.rows[~slots.empty]) for part in places]
@@ -162,11 +162,11 @@ def plan_description(
     bins: int | Mapping[str, int] = 16,
     max_rows_per_group: int | None = None,
 ) -> DescriptionPlan:
-    """What `describe` would release of so many rows, and with how much noise, before any table is read.
+    """Return what `describe` would release for this number of rows, and its noise; no table is read.
 
     Parameters
     ----------
-    n_rows : number of rows, or the public bound on it; with groups, of people times ``max_rows_per_group``.
+    n_rows : number of rows, or a public bound on it; with groups, the number of people times ``max_rows_per_group``.
     schema, epsilon, delta, neighboring, pairs, bins, max_rows_per_group : as for `describe`.
 
     Examples
@@ -198,19 +198,19 @@ def _plan(
 
 
 def _declared(schema: object) -> Schema:
-    """Return the schema, or say how to get one."""
+    """Return the schema; raise an error that says how to make one."""
     if isinstance(schema, Schema):
         return schema
     raise ParameterTypeError(
         "schema",
-        f"must be a discreet.Schema, the public domains of the columns, got {type(schema).__name__}",
+        f"must be a discreet.Schema with the public domains of the columns, got {type(schema).__name__}",
         "for example Schema({'age': Numeric(0, 100), 'ward': Categorical(('north', 'south'))})",
         "Schema.from_file(path) reads one, and `discreet schema template` starts one from a public sample",
     )
 
 
 def _bins(schema: Schema, bins: int | Mapping[str, int]) -> dict[str, int]:
-    """Number of bins of every column that is a number."""
+    """Return the number of bins of every numeric column."""
     given = dict(bins) if isinstance(bins, Mapping) else {}
     names = [part.name for part in columns_of(schema, defaultdict(lambda: BINS)) if isinstance(part, Scale)]
     if unknown := [name for name in given if name not in names]:
@@ -223,13 +223,13 @@ def _bins(schema: Schema, bins: int | Mapping[str, int]) -> dict[str, int]:
 
 
 def _pairs(columns: Sequence[Column], pairs: Iterable[tuple[str, str]]) -> tuple[tuple[int, int], ...]:
-    """The places of two columns for every two-way table."""
+    """Return the indices of both columns of every two-way table."""
     names, given = [part.name for part in columns], [tuple(pair) for pair in pairs]
     for pair in given:
         if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(names) or given.count(pair) > 1:
             raise ParameterError(
                 "pairs",
-                f"must name two different columns of the schema each, and no pair twice, got {pair!r}",
+                f"must each name two different columns of the schema, no pair twice, got {pair!r}",
                 Setting("pairs", purpose=f"for example [({names[0]!r}, {names[-1]!r})]"),
             )
     return tuple((names.index(first), names.index(second)) for first, second in given)
@@ -244,13 +244,13 @@ def _share(name: str, value: Any) -> float:
 
 Batch = tuple[
     int, list[Places], NDArray[Any]
-]  # rows, their places by columns, and ids of people if asked for
+]  # number of rows, their places by column, and ids of people if requested
 
 
 def _batches(
     columns: Sequence[Column], schema: Schema, table: TableLike | Source, strict: bool, *, with_ids: bool
 ) -> Iterator[Batch]:
-    """The rows of a table in memory all at once, or those of a source batch by batch; each cell by itself."""
+    """Yield the rows of a table in memory all at once, or those of a source in batches; each cell is read alone."""
     start = 0
     for batch in _tables(table, schema.needed):
         own = [_read(part, batch, strict, start) for part in columns]
@@ -264,7 +264,7 @@ def _batches(
 def _counted(
     columns: Sequence[Column], pairs: Sequence[tuple[int, int]], batches: Iterable[Batch]
 ) -> tuple[int, Counted]:
-    """How many rows there are, and what is counted of them; no batch is kept."""
+    """Return the number of rows and their counts, without keeping a batch."""
     total, parts = 0, None
     for n_rows, places, _ in batches:
         total += n_rows
@@ -275,7 +275,7 @@ def _counted(
 
 
 def _held(columns: Sequence[Column], batches: Iterable[Batch]) -> tuple[int, list[Places], NDArray[Any]]:
-    """How many rows there are, their places and ids: which rows of a person count is known when all are read."""
+    """Return the number of rows, their places and ids; which rows of a person count is known only at the end."""
     sizes, found, ids = zip(*batches, strict=True)
     joined = [
         Places.joined(parts, len(column.shown))
@@ -285,7 +285,7 @@ def _held(columns: Sequence[Column], batches: Iterable[Batch]) -> tuple[int, lis
 
 
 def _tables(table: TableLike | Source, needed: Sequence[str]) -> Iterator[TableLike]:
-    """A table in memory as one batch, or those of a source."""
+    """Yield a table in memory as one batch, or the batches of a source."""
     if not isinstance(table, Source):
         require_columns(table, needed)
         yield table
@@ -296,14 +296,14 @@ def _tables(table: TableLike | Source, needed: Sequence[str]) -> Iterator[TableL
 
 
 def _read(part: Column, table: TableLike, strict: bool, start: int) -> Places:
-    """The places of a column's cells; cells without a meaning are refused, or count as missing."""
+    """Return the places of a column's cells; invalid cells raise an error or count as missing."""
     try:
         places, malformed = part.read(column(table, part.name))
     except SchemaError as error:
         raise SchemaError(f"column {part.name!r}, declared {part.domain.kind}, {error}") from None
     if strict and malformed.any():
         raise SchemaError(
-            f"column {part.name!r} is declared {part.domain.kind}, but has cells without a meaning there, the first "
+            f"column {part.name!r} is declared {part.domain.kind}, but has cells that are not valid there, the first "
             f"in row {start + int(np.argmax(malformed))} (counted from 0)",
             "correct them",
             "leave them empty",
@@ -313,7 +313,7 @@ def _read(part: Column, table: TableLike, strict: bool, start: int) -> Places:
 
 
 def _same_length(columns: Sequence[Column], places: Sequence[Places]) -> int:
-    """The number of rows, which all columns must have."""
+    """Return the number of rows; raise if columns have different numbers of cells."""
     lengths = [len(part.codes) for part in places]
     for part, length in zip(columns, lengths, strict=True):
         if length != lengths[0]:

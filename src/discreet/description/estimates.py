@@ -1,7 +1,7 @@
-"""Estimates from noisy counts, by least squares, with intervals for noise and, if asked for, for sampling too.
+"""Least-squares estimates from noisy counts, with intervals for noise and, if requested, sampling.
 
-Every estimate is a linear function of the released numbers, or a ratio or a zero of such functions, so that the law of
-its noise is known exactly. Proofs: docs/proofs/describe.md, section 3.
+Every estimate is a linear function of the released numbers, or a ratio or a root of such functions, so the
+distribution of its noise is known exactly. Proofs: docs/proofs/describe.md, section 3.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from discreet._typing import Array
 class Estimate:
     """A number with an interval and the standard deviation of its noise.
 
-    value : within what is possible; NaN if nothing is known.
+    value : the estimate, moved into the possible range; NaN if nothing is known.
     lower, upper : ends of the interval.
-    noise : standard deviation of the privacy noise, before the value was moved into what is possible; NaN for
-        quantiles, whose noise is one of ranks.
+    noise : standard deviation of the privacy noise, before the value was moved into the possible range; NaN for
+        quantiles, whose noise is in ranks.
     """
 
     value: float
@@ -32,21 +32,21 @@ class Estimate:
     noise: float
 
     def to_dict(self) -> dict[str, float | None]:
-        """The estimate as plain JSON-ready values; None is what is not finite."""
+        """Return the estimate as plain JSON-ready values; None for numbers that are not finite."""
         return {name: part if math.isfinite(part) else None for name, part in vars(self).items()}
 
 
 @dataclass(frozen=True)
 class Law:
-    """What intervals must know of the noise, and what they cover.
+    """The noise behind intervals, and what intervals cover.
 
     Attributes
     ----------
-    variance : of the noise in one released number.
-    confidence : of every interval.
-    gaussian : whether the noise is Gaussian; if it is Laplace noise, sums of it have tails between the two laws.
+    variance : variance of the noise in one released number.
+    confidence : confidence of every interval.
+    gaussian : whether the noise is Gaussian; sums of Laplace noise have tails between both distributions.
     population : whether intervals cover the value in the population that rows are drawn from, not in the table.
-    rows : largest number of rows of one person, which may be alike.
+    rows : maximum number of rows per person, which may be similar.
     """
 
     variance: float
@@ -57,26 +57,26 @@ class Law:
 
     @property
     def reach(self) -> float:
-        """Half the width of an interval, in standard deviations."""
+        """Half the length of an interval, in standard deviations."""
         tail = 1 - self.confidence
         normal = float(-ndtri(tail / 2))
         return normal if self.gaussian else max(normal, math.log(1 / tail) / math.sqrt(2))
 
     @property
     def sampled(self) -> float:
-        """How often the variance of independent rows counts."""
+        """Factor of the sampling variance of independent rows; 0 for intervals about the table."""
         return float(self.rows) if self.population else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Estimated numbers of rows in all places, as linear functions of released numbers.
+    """Estimated numbers of rows in all places: linear functions of the released numbers.
 
     Attributes
     ----------
     weights, offset : ``weights @ released + offset`` are the numbers of rows.
     values : these numbers.
-    total : the public number of all rows; None if it is private.
+    total : public number of all rows; None if it is private.
     """
 
     weights: Array
@@ -86,7 +86,7 @@ class Counts:
 
     @staticmethod
     def fitted(design: Array, released: Array, total: float | None) -> Counts:
-        """Least squares from ``released = design @ counts + noise``, given the total if that is public."""
+        """Fit ``released = design @ counts + noise`` by least squares, given the total if it is public."""
         covariance = np.linalg.inv(design.T @ design)
         weights = covariance @ design.T
         offset = np.zeros(len(weights))
@@ -97,13 +97,13 @@ class Counts:
         return Counts(weights, offset, weights @ released + offset, total)
 
     def sums(self, places: Array) -> tuple[Array, Array]:
-        """Weighted sums of counts, one per row of ``places``, and the variance of each for noise of variance 1."""
+        """Return weighted sums of counts, one per row of ``places``, and their variances for noise of variance 1."""
         return places @ self.values, np.square(places @ self.weights).sum(axis=-1)
 
     def counted(self, places: Array, law: Law, rows: float) -> list[Estimate]:
-        """Estimates of sums of some counts each: ``places`` has a row of zeros and ones for each.
+        """Estimate sums of counts; ``places`` has one row of zeros and ones for each sum.
 
-        rows : the number of all rows, or an estimate of it.
+        rows : number of all rows, or an estimate of it.
         """
         values, variances = self.sums(places)
         return [
@@ -113,7 +113,7 @@ class Counts:
 
 
 def count(value: float, variance: float, law: Law, rows: float, most: float | None) -> Estimate:
-    """A number of rows from a normal estimate; for the population, the expected number among as many rows.
+    """Estimate a number of rows; for the population, the expected number among equally many rows.
 
     The interval holds all c with (value - c)^2 <= z^2 (variance + sampled c (1 - c / rows)).
     """
@@ -131,11 +131,11 @@ def count(value: float, variance: float, law: Law, rows: float, most: float | No
 def ratio(
     sums: tuple[float, float], second: tuple[float, float, float], law: Law
 ) -> tuple[float, float, float]:
-    """The ratio of two noisy sums that lies in [-1, 1], and its interval (Fieller).
+    """Estimate the ratio of two noisy sums, in [-1, 1], with its interval (Fieller).
 
     sums : numerator S and denominator D.
-    second : variance of S, covariance, variance of D. The interval holds all t with
-        (S - t D)^2 <= z^2 var(S - t D), or everything if D is not clear of 0.
+    second : variance of S, covariance, variance of D. The interval contains all t with
+        (S - t D)^2 <= z^2 var(S - t D); all of [-1, 1] if D is not clearly above 0.
     """
     numerator, denominator = sums
     z2 = law.reach**2
@@ -150,12 +150,12 @@ def ratio(
 
 
 def quantile(counts: Counts, edges: Array, level: float, law: Law) -> Estimate:
-    """The quantile of numbers counted in parts between ``edges``, missing ones after them, and its interval.
+    """Estimate a quantile, with its interval, from the counts of parts between ``edges``, followed by the missing.
 
-    For every inner edge, T is the number of rows below it minus ``level`` times the number of all that are not
-    missing. The part that holds the quantile has T <= 0 at its lower edge and T >= 0 at its upper one. The interval
+    For every inner edge, T is the number of rows below it minus ``level`` times the number of rows that are not
+    missing. The part that contains the quantile has T <= 0 at its lower edge and T >= 0 at its upper one. The interval
     begins at the first part whose upper edge passes a test of T >= 0 and ends with the last one whose lower edge passes
-    a test of T <= 0. Only the two tests at the right part can be wrong, so that no correction for many is needed.
+    a test of T <= 0. Only the two tests at the right part can be wrong, so no correction for multiple tests is needed.
     """
     parts = len(edges) - 1
     present = float(counts.values[:parts].sum())
@@ -168,7 +168,7 @@ def quantile(counts: Counts, edges: Array, level: float, law: Law) -> Estimate:
     first = int(np.argmax(np.append(excess >= -reach, True)))
     last = parts - 1 - int(np.argmax(np.append((excess <= reach)[::-1], True)))
     lower, upper = float(edges[first]), float(edges[max(first, last) + 1])
-    # The increasing curve nearest to the shares below all edges, and where it passes the level.
+    # The increasing curve nearest to the shares below all edges; the estimate is where it passes the level.
     shares = np.clip(isotonic_regression(excess / present + level).x, 0.0, 1.0)
     value = float(np.interp(level, np.concatenate([[0.0], shares, [1.0]]), edges))
     return Estimate(min(max(value, lower), upper), lower, upper, math.nan)

@@ -20,14 +20,14 @@ from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """All rows of a table in whole numbers: how many have each place of a column, and each cell of a two-way table."""
+    """Exact counts of a table: rows per place of each column, and per cell of each two-way table."""
 
     columns: tuple[Tally, ...]
     tables: tuple[Codes, ...]
 
     @staticmethod
     def of(columns: Sequence[Column], pairs: Sequence[tuple[int, int]], places: Sequence[Places]) -> Counted:
-        """Those of some rows, by the places of each column."""
+        """Count some rows, given the places of each column."""
         shown = [column.shown[of.codes] for column, of in zip(columns, places, strict=True)]
         sizes = [len(column.labels) for column in columns]
         return Counted(
@@ -49,18 +49,18 @@ class Counted:
 
 @dataclass(frozen=True)
 class DescriptionPlan(NoisyVectorPlan):
-    """Counts and sums of every column, and two-way tables; made of public facts, and printable.
+    """A calibrated release of the counts and sums of every column, and of two-way tables; printable.
 
     Attributes
     ----------
-    columns : every column, as it is counted.
-    pairs : places among the columns of the two that each two-way table counts.
-    max_rows : largest number of rows of one person; 1 where records are protected.
+    columns : all columns, as they are counted.
+    pairs : indices of the two columns of each two-way table.
+    max_rows : maximum number of rows per person; 1 if records are protected.
 
     Notes
     -----
-    Privacy: the vectors that two rows add are farthest apart where they are so in every column and table at once. So
-    powers of distances add up, and the sensitivity is exact; that of a person is ``max_rows`` times as large.
+    Privacy: two rows can be farthest apart in all columns and tables at once. So powers of distances add up, and the
+    sensitivity is exact; for a person it is ``max_rows`` times as large.
     """
 
     columns: tuple[Column, ...]
@@ -71,13 +71,13 @@ class DescriptionPlan(NoisyVectorPlan):
 
     @cached_property
     def shapes(self) -> tuple[tuple[int, int], ...]:
-        """Of the two-way tables."""
+        """Shapes of the two-way tables."""
         cells = [len(column.labels) for column in self.columns]
         return tuple((cells[first], cells[second]) for first, second in self.pairs)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """How many numbers are released of every column, then of every table."""
+        """Number of released values for every column, then for every table."""
         return (
             *(column.size for column in self.columns),
             *(rows * columns for rows, columns in self.shapes),
@@ -85,18 +85,18 @@ class DescriptionPlan(NoisyVectorPlan):
 
     @property
     def size(self) -> int:
-        """How many numbers are released."""
+        """Number of released values."""
         return sum(self.sizes)
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Of all released numbers together."""
+        """Sensitivity of all released numbers together."""
         norm = 1.0 if self.guarantee.delta == 0 else 2.0
         relation = self.guarantee.neighboring
         exchanged = relation is Neighboring.REPLACE_ONE
         moved = sum(column.apart(norm) if exchanged else column.length(norm) for column in self.columns)
         moved += len(self.pairs) * (1 if relation is Neighboring.ADD_REMOVE_ONE else 2)
-        if relation is Neighboring.ZERO_OUT:  # a blank row is counted as missing, once in every column
+        if relation is Neighboring.ZERO_OUT:  # a null row counts as missing in every column
             moved += len(self.columns)
         return Sensitivity(self.max_rows * moved ** (1 / norm) * SLACK, norm)
 
@@ -106,7 +106,7 @@ class DescriptionPlan(NoisyVectorPlan):
         return f"discrete {self.kind} noise on counts and sums: {'; '.join(self.listed())}{bounded}"
 
     def listed(self) -> list[str]:
-        """What is released, in words."""
+        """List the released numbers, in words."""
         names = [column.name for column in self.columns]
         counted = [column.name for column in self.columns if isinstance(column, Categories)]
         summed = [column.name for column in self.columns if isinstance(column, Scale)]
@@ -125,10 +125,10 @@ class DescriptionPlan(NoisyVectorPlan):
         }
 
     def run(self, counted: Counted, entropy: Entropy) -> Array:
-        """The noisy numbers of all columns and tables, one after the other."""
+        """Return the noisy numbers of all columns and tables, concatenated."""
         sums = [column.sums(of) for column, of in zip(self.columns, counted.columns, strict=True)]
         return self.release.release(np.concatenate([*sums, *counted.tables]).astype(np.float64), entropy)
 
     def split(self, released: Array) -> list[Array]:
-        """The released numbers of every column, then of every table."""
+        """Split released numbers by column, then by table."""
         return np.split(released, np.cumsum(self.sizes)[:-1])

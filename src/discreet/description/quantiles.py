@@ -1,7 +1,7 @@
-"""Bounds that nobody knows in advance: private quantiles of columns and of row norms, paid for like any release.
+"""Private quantiles of columns and of row norms: bounds for data whose range is not public, paid for like any release.
 
-Declared bounds cost nothing and are preferred. Where there are none, a quantile is chosen from a public grid of
-candidates by the exponential mechanism, sampled exactly. Proofs: ``docs/proofs/quantiles.md``.
+Prefer declared bounds, which cost nothing. Otherwise the exponential mechanism, sampled exactly, chooses a quantile
+from a public grid of candidates. Proofs: ``docs/proofs/quantiles.md``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import BoundedRange, Event, Repeated
 from discreet.privacy.guarantee import Guarantee, Neighboring, relation_of
 from discreet.privacy.statement import PrivacyStatement
-from discreet.records.open import check_people
+from discreet.records.open import check_people, refuse_source
 from discreet.release import (
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
@@ -50,19 +50,19 @@ _MOST_ROWS = 2**32
 
 
 def wide_grid(smallest: float = 2.0**-10, largest: float = 2.0**30, per_octave: int = 2) -> Array:
-    """Candidates of both signs for a column of which not even the order of magnitude is public: 0 and +-powers.
+    """Return candidates for a column whose order of magnitude is unknown: 0 and powers of both signs.
 
     Parameters
     ----------
     smallest, largest : float
         Absolute values of the candidates nearest to 0 and farthest from it.
     per_octave : int, default 2
-        Candidates from each power of two to the next.
+        Number of candidates between consecutive powers of two.
 
     Returns
     -------
     array
-        The candidates in order.
+        The candidates in increasing order.
 
     Notes
     -----
@@ -82,13 +82,13 @@ def wide_grid(smallest: float = 2.0**-10, largest: float = 2.0**30, per_octave: 
 
 @dataclass(frozen=True)
 class QuantilePlan:
-    """Quantiles at ``levels`` of ``n_columns`` columns, each chosen among ``candidates``; made of public facts.
+    """Quantiles at ``levels`` of ``n_columns`` columns, each chosen from ``candidates``; public facts only.
 
     Privacy
     -------
-    An interval between two candidates is chosen by how many ranks it is away from the quantile. Range of the scores'
-    differences: 2 under replace-one, 2 max(level, 1 - level) otherwise, times ``rows`` for groups of rows. Event: one
-    ``BoundedRange`` per quantile.
+    The score of an interval between two candidates is minus its distance from the quantile, in ranks. Range of the
+    differences of scores: 2 under replace-one, otherwise 2 max(level, 1 - level), times ``rows`` for groups of rows.
+    Event: one ``BoundedRange`` per quantile.
     """
 
     guarantee: Guarantee
@@ -101,7 +101,7 @@ class QuantilePlan:
 
     @cached_property
     def _epsilon(self) -> float:
-        """Of one choice, such that all of them together keep the promise."""
+        """Epsilon of one choice, so that all choices together meet the guarantee."""
         if self._choices == 1 and self.guarantee.delta == 0:
             return self.guarantee.epsilon
         return 1.0 / calibrate(lambda multiplier: self._event(1.0 / multiplier), self.guarantee)
@@ -114,7 +114,7 @@ class QuantilePlan:
         return Repeated(BoundedRange(epsilon), self._choices)
 
     def selection(self, level: float) -> ExponentialMechanism:
-        """The mechanism that chooses the quantile at one level."""
+        """Return the mechanism that chooses the quantile at one level."""
         share = 1.0 if self.guarantee.neighboring is Neighboring.REPLACE_ONE else max(level, 1 - level)
         return ExponentialMechanism(2 * share * self.rows, self._epsilon, len(self.candidates) - 1)
 
@@ -138,25 +138,25 @@ class QuantilePlan:
         }
 
     def rank_error(self, beta: float = 0.05) -> float:
-        """No quantile is further from its rank than this, beyond the grid, with probability at least 1 - beta."""
+        """Bound the error in ranks of all quantiles, beyond the grid, with probability at least 1 - beta."""
         scale = max(self.selection(level).scale for level in self.levels)
         return scale * math.log(len(self.candidates) * self._choices / beta)
 
     def scores(self, values: ArrayLike, level: float) -> Array:
-        """Minus the ranks between each interval and the quantile, exactly; values that are NaN count nowhere."""
+        """Return minus the number of ranks between each interval and the quantile, exactly; NaN is ignored."""
         known = np.asarray(values, dtype=np.float64)
         known = np.sort(known[~np.isnan(known)])
-        # What lies outside the candidates counts for the outer intervals.
+        # Values outside the candidates belong to the outer intervals.
         below = np.searchsorted(known, np.array(self.candidates[1:-1]), side="left")
         excess = np.concatenate([[0], below, [len(known)]]) - level * len(known)
         return np.asarray(-np.maximum(np.maximum(excess[:-1], -excess[1:]), 0.0))
 
     def run(self, columns: Sequence[Array], entropy: Entropy) -> Array:
-        """One row of quantiles per column, in increasing order."""
+        """Return one row of quantiles per column, in increasing order."""
         grid = np.array(self.candidates)
         chosen = [
             [
-                # The outer end, so that two quantiles enclose what is between them.
+                # The outer end of the interval, so that two quantiles enclose the values between them.
                 grid[self.selection(level).select(self.scores(values, level), entropy) + int(level >= 0.5)]
                 for level in self.levels
             ]
@@ -167,7 +167,7 @@ class QuantilePlan:
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Released quantiles with their promise.
+    """Released quantiles and their guarantee.
 
     values : one row per column, one entry per level, in increasing order.
     privacy_ : the `PrivacyStatement`; print it.
@@ -178,7 +178,7 @@ class Quantiles:
 
     @property
     def released_(self) -> dict[str, Any]:
-        """What the ledger keeps a digest of (`release_digest`)."""
+        """The released values; the ledger stores their digest (`release_digest`)."""
         return {"values": self.values}
 
 
@@ -196,7 +196,7 @@ def private_quantiles(
     max_rows_per_group: int | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
 ) -> Quantiles:
-    """Quantiles of every column under differential privacy.
+    """Release quantiles of every column under differential privacy.
 
     Parameters
     ----------
@@ -206,19 +206,19 @@ def private_quantiles(
         The answer is the candidate below the quantile for levels below 1/2, and the one above it for others.
     epsilon, delta : budget of all quantiles together; delta may be 0.
     neighboring : {"replace-one", "add-remove-one", "zero-out"}
-    bad_rows : "error" refuses NaN and rows without an id in ``groups``; with "null" they count nowhere.
-    groups, max_rows_per_group : as in the estimators' ``fit``: the promise is then about all rows of a group.
-    ledger : budget that is charged before anything is looked at.
+    bad_rows : "error" raises an error for NaN and for rows without an id in ``groups``; "null" ignores them.
+    groups, max_rows_per_group : as in ``fit`` of the estimators; the guarantee then covers all rows of a group.
+    ledger : budget to charge before any data is used.
 
     Returns
     -------
     Quantiles
-        ``values`` of shape (n_columns, n_levels), and the statement as ``privacy_``.
+        ``values`` of shape (n_columns, n_levels); the statement is ``privacy_``.
 
     Notes
     -----
     Privacy: (epsilon, delta)-DP of the returned values; event: one ``BoundedRange`` per quantile. Not covered: the
-    time taken.
+    running time.
 
     Examples
     --------
@@ -231,9 +231,9 @@ def private_quantiles(
     if candidates is None:
         raise ParameterError(
             "candidates",
-            "must list the public values to choose from: which values occur is private",
-            "pass candidates=numpy.linspace(0, 120, 241) for ages, say",
-            "pass candidates=discreet.wide_grid() where nothing is known",
+            "must list the public values to choose from, because the values in the data are private",
+            "pass candidates=numpy.linspace(0, 120, 241), for example for ages",
+            "pass candidates=discreet.wide_grid() if nothing is known",
         )
     return _quantiles(
         lambda values: {"values": values},
@@ -264,11 +264,12 @@ def _quantiles(
     ledger: Budget = None,
     bounds: Mapping[str, float] | None = None,
 ) -> Quantiles:
-    """Release quantiles, of which ``published`` makes what the charge is bound to.
+    """Release quantiles and bind the charge to the numbers that ``published`` makes of them.
 
-    bounds : the ends of the candidates by name, for the statement; None if those given are meant.
+    bounds : ends of the candidates by name, for the statement; None for the ends of ``candidates``.
     """
     strict = _checks.choice("bad_rows", bad_rows, ("error", "null")) == "error"
+    refuse_source("X", X)
     check_people(X, groups)
     table = to_numbers(X)
     if table.ndim not in (1, 2) or table.size == 0 or len(table) > _MOST_ROWS:
@@ -311,15 +312,15 @@ def private_norm_bound(
     intercept: bool = True,
     **options: Any,
 ) -> Quantiles:
-    """A bound that about ``level`` of all rows keep: a private quantile of the rows' Euclidean norms.
+    """Release a norm bound that about a fraction ``level`` of rows satisfy: a private quantile of Euclidean norms.
 
-    Use ``values[0, 0]`` as the estimators' ``feature_bound``; longer rows are then shrunk onto it.
+    Use ``values[0, 0]`` as the ``feature_bound`` of an estimator, which scales longer rows down to it.
 
     Parameters
     ----------
     X : array of shape (n_samples, n_features).
-    level : part of the rows that should be within the bound.
-    candidates : public norms to choose from; None is every quarter octave from 2**-10 to 2**30.
+    level : fraction of rows that should be within the bound.
+    candidates : public norms to choose from; None for quarter octaves from 2**-10 to 2**30.
     intercept : whether the norms include the intercept's 1, as ``feature_bound`` does.
     options : epsilon, delta, neighboring, bad_rows, groups, max_rows_per_group, ledger as for `private_quantiles`.
 
@@ -330,7 +331,7 @@ def private_norm_bound(
 
     Notes
     -----
-    Privacy: as for `private_quantiles`: a row's norm depends on that row alone.
+    Privacy: that of `private_quantiles`, because a row's norm depends on that row alone.
 
     Examples
     --------
@@ -339,6 +340,7 @@ def private_norm_bound(
     >>> bool(250 < private_norm_bound(X, epsilon=0.5).values[0, 0] < 400)
     True
     """
+    refuse_source("X", X)
     check_people(X, options.get("groups"))
     table = to_numbers(X)
     if table.ndim != 2:
@@ -359,26 +361,26 @@ def private_domains(
     bad_rows: str = "error",
     **options: Any,
 ) -> tuple[dict[str, Numeric], PrivacyStatement]:
-    """Numeric domains for columns without public bounds, ready for a `Schema`, and what they cost.
+    """Release numeric domains for a `Schema`, for columns without public bounds.
 
     Parameters
     ----------
     table : pyarrow Table, pandas or polars DataFrame, or dictionary of columns.
-    candidates : the columns, each with its public candidates; None is `wide_grid`. All must have as many.
-    coverage : part of the values that should lie within the bounds; the rest is clipped, half on each side. Missing
-        cells count nowhere.
-    bad_rows : "error" refuses cells that are no numbers, such as those of a column of words, and rows without an id in
-        ``groups``; with "null" they count nowhere.
+    candidates : public candidates of each column; None for `wide_grid`. All columns need the same number of them.
+    coverage : fraction of the values that should lie within the bounds; the others are clipped, half of them on each
+        side. Missing cells are ignored.
+    bad_rows : "error" raises an error for cells that are not numbers and for rows without an id in ``groups``; "null"
+        ignores them.
     options : epsilon, delta, neighboring, groups, max_rows_per_group, ledger as for `private_quantiles`.
 
     Returns
     -------
     tuple of dict and PrivacyStatement
-        The domain of every column, and the statement about all of them.
+        The domain of every column, and one statement for all of them.
 
     Notes
     -----
-    Privacy: as for `private_quantiles`, for all columns together.
+    Privacy: that of `private_quantiles`, for all columns together.
 
     Examples
     --------
@@ -389,22 +391,23 @@ def private_domains(
     >>> domains["income"].lower < 5000 < 100_000 < domains["income"].upper, statement.epsilon
     (True, 1.0)
     """
+    refuse_source("table", table)
     if not isinstance(candidates, Mapping) or not candidates:
         raise ParameterTypeError(
             "candidates",
-            f"must name columns with their public candidates, got {candidates!r}",
-            'pass {"income": None}, say, for those of discreet.wide_grid()',
+            f"must map columns to their public candidates, got {candidates!r}",
+            'pass for example {"income": None}, which means those of discreet.wide_grid()',
         )
     share = _checks.real("coverage", coverage, above=0)
     if not share < 1:
         raise ParameterError(
-            "coverage", f"must be less than 1, got {share!r}: the largest value of all is private"
+            "coverage", f"must be less than 1, got {share!r}, because the largest value is private"
         )
     grids = {name: _candidates(wide_grid() if grid is None else grid) for name, grid in candidates.items()}
     if len({len(grid) for grid in grids.values()}) > 1:
         raise ValueError("all columns need the same number of candidates")
     strict = _checks.choice("bad_rows", bad_rows, ("error", "null")) == "error"
-    # Each column is looked up in its own grid: ranks among the candidates are all that the mechanism needs.
+    # The mechanism needs ranks among candidates only, so each column can have a grid of its own.
     ranks = np.column_stack(
         [_ranks(_values(table, name, strict), np.array(grid)) for name, grid in grids.items()]
     )
@@ -412,7 +415,7 @@ def private_domains(
         read_people(options["groups"], len(ranks), strict=True)
     places = np.arange(len(next(iter(grids.values()))), dtype=np.float64)
     tail = (1 - share) / 2
-    # A cell that is missing has no rank and counts nowhere; whatever else is refused has been refused by now.
+    # Invalid cells have raised an error by now; those that are left are missing and are ignored.
     found = _quantiles(
         lambda values: domain_bounds(_domains(grids, values)),
         ranks,
@@ -430,22 +433,22 @@ def private_domains(
 
 
 def _domains(grids: Mapping[str, tuple[float, ...]], places: Array) -> dict[str, Numeric]:
-    """The domain of every column, from the places of its two quantiles among the candidates."""
+    """Return the domain of every column, from the positions of its two quantiles among the candidates."""
     domains = {}
     for (name, grid), (low, high) in zip(grids.items(), places.astype(int), strict=True):
-        # Equal ends are the noise's doing: take one more candidate on each side.
+        # Noise can make both ends equal: add one candidate on each side.
         first, last = (low, high) if low < high else (max(0, low - 1), min(len(grid) - 1, high + 1))
         domains[name] = Numeric(grid[first], grid[last])
     return domains
 
 
 def domain_bounds(domains: Mapping[str, Numeric]) -> dict[str, Any]:
-    """The released numbers of `private_domains`, of which the ledger keeps a digest (`release_digest`)."""
+    """Return the released numbers of `private_domains`; the ledger stores their digest (`release_digest`)."""
     return {name: (domain.lower, domain.upper) for name, domain in domains.items()}
 
 
 def _values(table: Any, name: str, strict: bool) -> Array:
-    """The numbers of a column, NaN where a cell is missing or, unless that is refused, no number."""
+    """Return the numbers of a column, NaN for missing and invalid cells; ``strict`` refuses invalid ones."""
     try:
         values, malformed = read_numbers(column(table, name))
     except SchemaError as error:
@@ -462,9 +465,9 @@ def _values(table: Any, name: str, strict: bool) -> Array:
 
 
 def _warn_if_few(plan: QuantilePlan, n_samples: int) -> None:
-    """Warn, from public facts only, where the noise in ranks reaches from a quantile to the end of the data.
+    """Warn, from public facts only, if the noise in ranks can move a quantile past the end of the data.
 
-    All candidates beyond the last value are equally good, so that such a quantile can be any of them.
+    All candidates beyond the last value have the same score, so such a quantile can be any of them.
     """
     tail = min(min(level, 1 - level) for level in plan.levels)
     needed = math.ceil(plan.rank_error() / tail)
@@ -480,7 +483,7 @@ def _warn_if_few(plan: QuantilePlan, n_samples: int) -> None:
 
 
 def _ranks(values: Array, grid: Array) -> Array:
-    """Values on the scale on which the candidates are 0, 1, 2, ...: below candidate k exactly if below place k."""
+    """Return values on a scale where the candidates are 0, 1, 2, ...; the order relative to them is the same."""
     places = np.searchsorted(grid, values, side="right") - 0.5
     exact = np.searchsorted(grid, values, side="left")
     on_grid = grid[np.minimum(exact, len(grid) - 1)] == values
@@ -501,7 +504,7 @@ def _candidates(candidates: ArrayLike) -> tuple[float, ...]:
     if grid.ndim != 1 or len(grid) < 2 or not np.isfinite(grid).all() or not np.all(np.diff(grid) > 0):
         raise ParameterError(
             "candidates",
-            "must be a public, increasing list of at least two finite numbers, for instance "
+            "must be a public, increasing list of at least two finite numbers, for example "
             "numpy.linspace(0, 120, 241), or discreet.wide_grid()",
         )
     return tuple(grid.tolist())

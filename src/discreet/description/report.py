@@ -1,4 +1,4 @@
-"""What a description releases: counts, means, quantiles and two-way tables, each with its interval."""
+"""The content of a description: counts, means, quantiles and two-way tables, with intervals."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Numbers of rows by cell of the public domain, missing ones included.
+    """Numbers of rows per cell of the public domain, including missing cells.
 
     Attributes
     ----------
-    labels : names of the cells: categories, or intervals, and what is missing last.
-    counts : how many rows are in each.
-    edges : ends of the intervals of a number with bounds; empty for other columns.
+    labels : names of the cells (categories or intervals); missing comes last.
+    counts : number of rows in each cell.
+    edges : ends of the intervals of a bounded number; empty for other columns.
     """
 
     labels: tuple[str, ...]
@@ -44,7 +44,7 @@ class Histogram:
         return len(self.labels)
 
     def to_dict(self) -> dict[str, Any]:
-        """The histogram as plain JSON-ready values."""
+        """Return the histogram as plain JSON-ready values."""
         counts = [
             {"cell": label, **one.to_dict()} for label, one in zip(self.labels, self.counts, strict=True)
         ]
@@ -53,15 +53,15 @@ class Histogram:
 
 @dataclass(frozen=True)
 class ColumnDescription:
-    """One column.
+    """The description of one column.
 
     Attributes
     ----------
-    name, kind : of the schema.
-    histogram : numbers of rows by cell.
-    missing : the number of rows whose cell is missing.
-    mean : of the values that are not missing, clipped to the bounds; None for a column without bounds.
-    quantiles : of the same values, by level; empty for a column without bounds.
+    name, kind : as in the schema.
+    histogram : number of rows per cell.
+    missing : number of rows with a missing cell.
+    mean : mean of the values that are not missing, clipped to the bounds; None for a column without bounds.
+    quantiles : quantiles of the same values, by level; empty for a column without bounds.
     """
 
     name: str
@@ -72,7 +72,7 @@ class ColumnDescription:
     quantiles: Mapping[float, Estimate] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The column as plain JSON-ready values."""
+        """Return the column as plain JSON-ready values."""
         return {
             "kind": self.kind,
             "histogram": self.histogram.to_dict(),
@@ -84,12 +84,12 @@ class ColumnDescription:
 
 @dataclass(frozen=True)
 class TwoWayTable:
-    """Numbers of rows by the cells of two columns.
+    """Numbers of rows per pair of cells of two columns.
 
     Attributes
     ----------
-    rows, columns : names of the cells of the first and of the second column.
-    counts : one tuple for each row of the table.
+    rows, columns : names of the cells of the first and the second column.
+    counts : one tuple per row of the table.
     """
 
     rows: tuple[str, ...]
@@ -100,24 +100,24 @@ class TwoWayTable:
         return self.counts[self.rows.index(labels[0])][self.columns.index(labels[1])]
 
     def to_dict(self) -> dict[str, Any]:
-        """The table as plain JSON-ready values."""
+        """Return the table as plain JSON-ready values."""
         counts = [[one.to_dict() for one in row] for row in self.counts]
         return {"rows": list(self.rows), "columns": list(self.columns), "counts": counts}
 
 
 @dataclass(frozen=True)
 class Description:
-    """A private table in numbers, and their promise.
+    """A private table in numbers, with their guarantee.
 
     Attributes
     ----------
-    rows : the number of rows: exact where it is public, and of those that count where people are protected.
-    columns : the columns of the schema by name, its target included.
-    tables : the two-way tables by the names of their columns.
-    confidence : probability with which one interval covers.
+    rows : number of rows; exact if it is public. If people are protected, only rows that count.
+    columns : all columns of the schema by name, including its target.
+    tables : two-way tables by the names of their columns.
+    confidence : probability that one interval covers.
     intervals : what intervals cover: "table", the same numbers of the private table without noise, or "population",
         those of the population from which its rows, or people, were drawn independently.
-    released : the noisy counts and sums as they were released; all else follows from them.
+    released : the released noisy counts and sums; everything else is computed from them.
     privacy_ : the `PrivacyStatement`; print it.
     """
 
@@ -131,14 +131,14 @@ class Description:
 
     @property
     def released_(self) -> dict[str, Any]:
-        """What the ledger keeps a digest of (`release_digest`)."""
+        """The released numbers; the ledger stores their digest (`release_digest`)."""
         return released_numbers(self.released)
 
     def __getitem__(self, name: str) -> ColumnDescription:
         return self.columns[name]
 
     def to_dict(self) -> dict[str, Any]:
-        """The description as plain JSON-ready values."""
+        """Return the description as plain JSON-ready values."""
         return {
             "rows": self.rows.to_dict(),
             "columns": {name: column.to_dict() for name, column in self.columns.items()},
@@ -150,7 +150,7 @@ class Description:
 
     @property
     def meaning(self) -> str:
-        """What the intervals cover, in a sentence."""
+        """Describe in a sentence what the intervals cover."""
         level = f"{100 * self.confidence:g}% intervals"
         if self.intervals == "table":
             return f"{level} for the numbers of this table without noise; they say nothing about sampling"
@@ -177,7 +177,7 @@ class Description:
         return description_page(self, brief=True).fragment()
 
     def _parts(self) -> list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]]:
-        """Title, header and rows of everything that is shown."""
+        """Return title, header and rows of every part that is shown."""
         parts: list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]] = []
         for name, column in self.columns.items():
             rows: list[tuple[object, ...]] = [
@@ -201,7 +201,7 @@ class Description:
 
 
 def released_numbers(released: Array) -> dict[str, Any]:
-    """The numbers of a description to which its charge is bound."""
+    """Return the numbers of a description to which its charge is bound."""
     return {"released": released}
 
 
@@ -213,9 +213,9 @@ def described(
     total: float | None,
     privacy: PrivacyStatement,
 ) -> Description:
-    """All that follows from the released numbers.
+    """Compute everything that follows from the released numbers.
 
-    total : the public number of rows; None if it is private.
+    total : public number of rows; None if it is private.
     """
     parts = plan.split(released)
     columns = parts[: len(plan.columns)]
@@ -244,7 +244,7 @@ def described(
 
 
 def _rows(counts: Sequence[Counts], law: Law, total: float | None) -> Estimate:
-    """The number of all rows: public, or the mean of what the columns say, by their precision."""
+    """Return the number of all rows: the public one, or the precision-weighted mean of the columns' estimates."""
     if total is not None:
         return Estimate(total, total, total, 0.0)
     found = [of.sums(np.ones(len(of.values))) for of in counts]
@@ -275,7 +275,7 @@ def _column(
 
 
 def _mean(column: Scale, remainder: float, counts: Counts, law: Law) -> Estimate:
-    """Sum of centers and of what they leave over, divided by the number of rows that are not missing."""
+    """Return the mean: the sums of centers and remainders over the number of rows that are not missing."""
     centers = column.centers
     linear = np.vstack([np.append(centers, 0.0), np.append(np.ones(len(centers)), 0.0)])
     (centered, present), _ = counts.sums(linear)
@@ -302,7 +302,7 @@ def _mean(column: Scale, remainder: float, counts: Counts, law: Law) -> Estimate
 def _table(
     first: Column, second: Column, part: Array, law: Law, rows: float, total: float | None
 ) -> TwoWayTable:
-    """One table; if the number of rows is public, what it differs from it is spread over all cells."""
+    """Return one table; a difference from the public number of rows is spread over all cells."""
     shape, size = (len(first.labels), len(second.labels)), len(part)
     variance = law.variance
     if total is not None:
@@ -325,7 +325,7 @@ def _interval(one: Estimate, digits: str = ".6g") -> str:
 
 
 def description_page(found: Description, brief: bool = False) -> Page:
-    """The page of a description; ``brief``: columns and tables are folded."""
+    """Return the page of a description; with ``brief``, columns and tables are folded."""
     page = Page("A private table in numbers", "Description")
     add_verdict(page, found.privacy_, what="description")
     page.text(

@@ -46,6 +46,10 @@ _REPEATED = (
 _STEPS = 3  # for the logistic loss: the starting model may be far off, and two steps left a bias
 
 
+class UnsureWarning(PrivacyWarning):
+    """Released numbers show that standard errors are unknown."""
+
+
 @dataclass(frozen=True)
 class CoefficientIntervals:
     """Estimates and intervals of a linear model's coefficients in the population the records came from.
@@ -199,7 +203,7 @@ def coefficient_intervals(
     if doubt == FAINT and kept.all():
         doubt += _REPEATED
     if doubt:
-        warnings.warn(doubt, PrivacyWarning, stacklevel=2)
+        warnings.warn(doubt, UnsureWarning, stacklevel=2)
     error, noise = (
         unit * np.sqrt(np.maximum(np.diag(part), 0.0)) for part in (landing.covariance, landing.noise)
     )

@@ -165,31 +165,31 @@ class JointTest:
     """A test of all coefficients of a squared loss together, which needs no inverse of the curvature.
 
     At the population's coefficients theta, with d = start - theta, the vector gradient - curvature d has mean 0 and a
-    covariance of at most (variance + blur^2 |d|^2) I (docs/proofs/uncertainty.md, section 4).
+    covariance of at most (variance + curvature_noise^2 |d|^2) I (docs/proofs/uncertainty.md, section 4).
 
     Attributes
     ----------
     start : where the step began.
     gradient, curvature : as released there.
-    blur : standard deviation of an entry of the curvature's noise.
+    curvature_noise : standard deviation of an entry of the curvature's noise.
     variance : largest variance of the gradient along a direction, from noise and sampling.
     """
 
     start: Array
     gradient: Array
     curvature: Array
-    blur: float
+    curvature_noise: float
     variance: float
 
     def ends(self, level: float) -> tuple[Array, Array] | None:
         """Return the ends of all coefficients that pass the test; None if they are not bounded."""
         values, vectors = np.linalg.eigh(self.curvature)
         most = float(chi2.ppf(level, len(values)))
-        left = np.square(values) - most * self.blur**2
+        left = np.square(values) - most * self.curvature_noise**2
         if left.min() <= 0:
             return None
         along = vectors.T @ self.gradient
-        size = most * (self.variance + self.blur**2 * float((np.square(along) / left).sum()))
+        size = most * (self.variance + self.curvature_noise**2 * float((np.square(along) / left).sum()))
         center = self.start - vectors @ (values * along / left)
         half = np.sqrt(size * (np.square(vectors) / left).sum(axis=1))
         return center - half, center + half
@@ -339,8 +339,8 @@ class IntervalPlan:
         entropy: Entropy,
     ) -> Landing:
         """Take the last step from theta, with the curvature halfway."""
-        stddev, blur = self.gradient(True).stddev, self.curvature(True).stddev
-        inverse = _inverse(curvature, blur)
+        stddev, curvature_noise = self.gradient(True).stddev, self.curvature(True).stddev
+        inverse = _inverse(curvature, curvature_noise)
         if inverse is None:
             return self._faint(records, theta, gradient, curvature, entropy)
         move = -inverse @ gradient
@@ -349,10 +349,10 @@ class IntervalPlan:
         if relative is None or float(np.linalg.norm(landed)) > self.radius:
             return _unknown(landed, FAR)
         # First without sampling: released residuals are corrected by it.
-        noise = _with_blur(stddev**2 * np.eye(len(move)), move, inverse, blur)
+        noise = _with_curvature_noise(stddev**2 * np.eye(len(move)), move, inverse, curvature_noise)
         # Rows of a person may be similar: their sum varies at most ``max_rows`` times as much as independent rows.
         middle = self.max_rows * self._spread_at(records, landed, curvature, noise, entropy)
-        whole = _with_blur(stddev**2 * np.eye(len(move)) + middle, move, inverse, blur)
+        whole = _with_curvature_noise(stddev**2 * np.eye(len(move)) + middle, move, inverse, curvature_noise)
         remainder = relative * math.sqrt(move @ curvature @ move) * np.sqrt(np.diag(inverse))
         return Landing(landed, whole, whole - inverse @ middle @ inverse, remainder)
 
@@ -366,18 +366,18 @@ class IntervalPlan:
         # Residuals are not smaller there than at the population's coefficients, so that the spread errs upwards.
         spread = self._spread_at(records, landed, curvature, np.zeros_like(curvature), entropy)
         sampling = self.max_rows * float(np.linalg.norm(spread, 2))
-        blur, variance = self.curvature(True).stddev, self.gradient(True).stddev ** 2 + sampling
-        return _unknown(landed, FAINT, JointTest(theta, gradient, curvature, blur, variance))
+        curvature_noise, variance = self.curvature(True).stddev, self.gradient(True).stddev ** 2 + sampling
+        return _unknown(landed, FAINT, JointTest(theta, gradient, curvature, curvature_noise, variance))
 
-    def _relative_remainder(self, move: Array, astray: Array) -> float | None:
+    def _relative_remainder(self, move: Array, offset: Array) -> float | None:
         """Bound the error of the expansion, relative to the step in the norm of the curvature; None if unknown.
 
-        ``astray`` leads from the middle of the step to where the curvature was taken. The minimizer may be farther
+        ``offset`` leads from the middle of the step to where the curvature was taken. The minimizer may be farther
         away than the step is long, and then the curvature was taken before the middle of the way.
         """
         if self._quadratic:
             return 0.0
-        length, off = self._largest_change(move), self._largest_change(astray)
+        length, off = self._largest_change(move), self._largest_change(offset)
         if max(length, off) > _LONGEST_WAY:  # also keeps exponentials finite
             return None
         times = _farthest(length, off)
@@ -449,7 +449,7 @@ def _inverse(matrix: Array, stddev: float) -> Array | None:
     return np.asarray((vectors / values) @ vectors.T)
 
 
-def _with_blur(middle: Array, move: Array, inverse: Array, blur: float) -> Array:
+def _with_curvature_noise(middle: Array, move: Array, inverse: Array, curvature_noise: float) -> Array:
     """Return the covariance C of the landing point: C = H^-1 (middle + (t^2 / 2) (trace(D) I + D)) H^-1, D = m m^T + C.
 
     The noise of the curvature, of standard deviation t, acts on the vector from the start to the population's
@@ -458,7 +458,8 @@ def _with_blur(middle: Array, move: Array, inverse: Array, blur: float) -> Array
     step, found = np.outer(move, move), np.zeros_like(middle)
     for _ in range(_FIXED_POINT):
         second = step + found
-        found = inverse @ (middle + blur**2 / 2 * (np.trace(second) * np.eye(len(move)) + second)) @ inverse
+        spread = np.trace(second) * np.eye(len(move)) + second
+        found = inverse @ (middle + curvature_noise**2 / 2 * spread) @ inverse
     return np.asarray(found)
 
 

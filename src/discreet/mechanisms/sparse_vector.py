@@ -33,13 +33,12 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting import accountants
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Approximate, Event, Pure, Repeated
-from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
+from discreet.privacy.guarantee import UP, Guarantee, Neighboring, Sensitivity
 
 Outcomes = NDArray[np.int8]
 
 RELEASED, UNSTABLE, HALTED = 1, 0, -1
 _BLOCK = 4096
-_UP = 1 + 1e-12  # far above the rounding error of a logarithm and a product
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class SparseVector:
     @property
     def wrong_release_delta(self) -> float:
         """Bound on the probability that any question of distance 0 is ever released."""
-        return self.n_thresholds * math.exp(-(self.margin + 1) / self.threshold_scale) * _UP
+        return self.n_thresholds * math.exp(-(self.margin + 1) / self.threshold_scale) * UP
 
     @cached_property
     def delta(self) -> float:
@@ -224,8 +223,8 @@ def _candidates(epsilon: float, delta: float, times: int, odds: float, refresh: 
         query_scale = max(2 * runs * (1 + 1 / (balance * factor)) / budget, 1 / 8)
         while 1 / Fraction(threshold_scale) + 2 * runs / Fraction(query_scale) > Fraction(budget):
             threshold_scale, query_scale = threshold_scale * (1 + 2**-50), query_scale * (1 + 2**-50)
-        margin = max(0, math.ceil(threshold_scale * height * _UP) - 1)
-        while thresholds * math.exp(-(margin + 1) / threshold_scale) * _UP > share:
+        margin = max(0, math.ceil(threshold_scale * height * UP) - 1)
+        while thresholds * math.exp(-(margin + 1) / threshold_scale) * UP > share:
             margin += 1
         candidates.append(SparseVector(epsilon, threshold_scale, query_scale, margin, times, refresh))
     return candidates

@@ -29,7 +29,7 @@ from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.records.bounds import Bounds
-from discreet.records.open import check_people
+from discreet.records.open import check_people, refuse_source
 from discreet.tables.reading import as_cells, to_numbers
 
 
@@ -199,6 +199,7 @@ class PrivateOnlineLinearModel(PrivateStream):
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, *, groups: Any = None) -> Self:
         """Learn from several records, in order; ``groups`` names their people."""
+        refuse_source("X", X)
         check_people(X, groups)
         rows, labels = to_numbers(X), as_cells(y)
         if rows.ndim != 2 or rows.shape[1] != self.n_features or labels.shape != (len(rows),):

@@ -17,7 +17,7 @@ class PrivacyWarning(UserWarning):
 
 
 class NoLedgerWarning(PrivacyWarning):
-    """Nothing keeps count of what is released about the same people."""
+    """A release was not charged to a ledger, so nothing adds up what is released about the same people."""
 
 
 class Neighboring(enum.StrEnum):
@@ -84,6 +84,10 @@ LARGE_DELTA = 1e-3
 """With a larger delta a guarantee means little, for any epsilon."""
 
 
+LARGE_EPSILON = 20.0
+"""With a larger epsilon a guarantee means next to nothing: odds may change by a factor of hundreds of millions."""
+
+
 USUAL_EPSILON = "1.0 is a common choice, smaller is more private"
 
 
@@ -106,7 +110,7 @@ class Guarantee:
 
     Notes
     -----
-    Privacy: only a description of a promise. Estimators calibrate their noise to it.
+    Privacy: a description of a guarantee. Estimators calibrate their noise to it.
 
     Examples
     --------
@@ -146,10 +150,18 @@ class Guarantee:
                 object.__setattr__(self, name, float(value))
 
     @property
-    def words(self) -> str:
-        """The promise without its relation and its unit: (1, 1e-06)-differential privacy."""
-        kind = "joint differential privacy" if self.kind == "joint-dp" else "differential privacy"
-        return f"({self.epsilon:g}, {self.delta:.3g})-{kind}"
+    def doubt(self) -> str:
+        """Why the promise means next to nothing; empty if it means something.
+
+        >>> Guarantee(1000.0).doubt
+        'epsilon 1000 promises next to nothing: odds may change by a factor of e^1000. 1.0 is a common choice, ...'
+        """
+        if self.epsilon <= LARGE_EPSILON:
+            return ""
+        return (
+            f"epsilon {self.epsilon:g} promises next to nothing: odds may change by a factor of e^{self.epsilon:g}. "
+            f"{USUAL_EPSILON}"
+        )
 
     def covers(self, unit: str) -> bool:
         """Whether the same epsilon and delta hold for ``unit``.
@@ -189,8 +201,8 @@ def guarantee_of(
     """Return the requested guarantee and the public number of records it may rely on.
 
     If the relation makes the number of rows public, it is used; otherwise the user declares an upper bound, which must
-    not be read off the data. If rows are given, warn about a delta that is too large. ``counted`` and ``declared`` name
-    the records and the parameter that bounds them in errors.
+    not be read off the data. If rows are given, warn about an epsilon or a delta that is too large. ``counted`` and
+    ``declared`` name the records and the parameter that bounds them in errors.
     """
     relation = relation_of(neighboring)
     epsilon = _checks.real("epsilon", epsilon, above=0, hint=USUAL_EPSILON)
@@ -228,6 +240,8 @@ def guarantee_of(
             PrivacyWarning,
             stacklevel=4,
         )
+    if n_rows is not None and promise.doubt:
+        warnings.warn(promise.doubt, PrivacyWarning, stacklevel=4)
     return promise, size
 
 
@@ -253,6 +267,8 @@ def refuse_large_default(delta: float | None, n_samples: int) -> None:
 SLACK = 1 + 2.0**-40
 #: The same for values that must not be too large.
 SHRINK = 1 - 2.0**-40
+#: The same for closed forms of a few operations.
+UP = 1 + 1e-12
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from discreet.display.page import Bar, Page
 from discreet.privacy.events import Composed, Event
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.statement import promise_of
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.file import Charge
@@ -57,7 +58,7 @@ def in_short(promise: Guarantee) -> str:
     >>> in_short(Guarantee(1.0, 1e-6))
     '(1, 1e-06)-differential privacy, replace-one, for each record'
     """
-    return f"{promise.words}, {promise.neighboring.value}, for each {promise.unit}"
+    return f"{promise_of(promise)}, {promise.neighboring.value}, for each {promise.unit}"
 
 
 def add_verdict(page: Page, statement: PrivacyStatement, *, what: str = "release") -> None:
@@ -72,8 +73,8 @@ def add_verdict(page: Page, statement: PrivacyStatement, *, what: str = "release
     page.verdict(
         f"Whatever anyone concludes from this {what}, {ONE[statement.guarantee.unit]} changes the odds by a factor "
         f"of at most {odds(statement.epsilon)}.",
-        f"{in_short(statement.guarantee)}.",
-        "good",
+        f"{in_short(statement.guarantee)}. {statement.guarantee.doubt}".strip(),
+        "bad" if statement.guarantee.doubt else "good",
     )
 
 

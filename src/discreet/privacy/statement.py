@@ -234,7 +234,7 @@ class PrivacyStatement:
                 "",
             ]
         promise = self.guarantee
-        lines += _entry("Guarantee", promise.words)
+        lines += _entry("Guarantee", promise_of(promise))
         lines += _entry("Neighboring", f"{promise.neighboring.value}: {self.relation}")
         lines += _entry("Unit", promise.unit)
         lines += _entry("Meaning", _in_words(promise))
@@ -273,6 +273,7 @@ def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | 
         **sizes,
         **{name: f"{value:.6g}" for name, value in plan.noise.items() if not isinstance(value, str)},
         **(more or {}),
+        **({"doubt": promise.doubt} if promise.doubt else {}),
     }
     width = max(map(len, values)) + 2
     return "\n".join(
@@ -299,11 +300,18 @@ def _cited(parts: tuple[object, ...], event: Event) -> dict[str, str]:
     return {lemma: digest(lemma) for lemma in found}
 
 
+def promise_of(guarantee: Guarantee) -> str:
+    """Return the promise without its relation and its unit: (1, 1e-06)-differential privacy."""
+    kind = "joint differential privacy" if guarantee.kind == "joint-dp" else "differential privacy"
+    return f"({guarantee.epsilon:g}, {guarantee.delta:.3g})-{kind}"
+
+
 def _in_words(promise: Guarantee) -> str:
     odds = math.exp(min(promise.epsilon, 700.0))
     return (
         f"whatever anyone learns from this release, the odds of it change by a factor of at most {odds:.4g} "
         f"when one {promise.unit} changes, except with probability about {promise.delta:.2g}"
+        + (f"; {promise.doubt}" if promise.doubt else "")
     )
 
 

@@ -76,7 +76,7 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, Charged, BaseEstimator):  # 
 
     ``fit`` releases the item side (effects, popularity, latent directions) with noise; it may be published. A user's
     predictions are computed from that release and the user's own row, by ``predict``, ``recommend`` and ``fold_in``,
-    which need nothing else and treat a new user like an old one. The fitted object holds no user.
+    which need nothing else and treat new and old users alike. The fitted object holds no user data.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, Charged, BaseEstimator):  # 
 
     Notes
     -----
-    Privacy: Joint differential privacy, unit: user. Everything released is (epsilon, delta)-DP in a user's whole
+    Privacy: joint differential privacy, unit: user. Everything released is (epsilon, delta)-DP in a user's whole
     row; what other users are shown depends on that row through the release only. A user's own predictions depend on
     that row openly and must be shown to that user alone. Not covered: choosing the catalog or parameters by looking
     at the data, and published test errors.
@@ -186,7 +186,7 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, Charged, BaseEstimator):  # 
     # -- the global, trusted step ------------------------------------------------------------------------------
 
     def plan(self, n_users: int, n_items: int) -> CompletionPlan:
-        """What a fit on so many users and items would run and cost; no data is needed."""
+        """Return what a fit on this many users and items would run and cost; no data is needed."""
         declared = self.n_users if self.n_users is not None else n_users
         guarantee, size = guarantee_of(
             self.epsilon, self.delta, self.neighboring, n_users, declared, "users", "n_users"
@@ -270,7 +270,7 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, Charged, BaseEstimator):  # 
         return self
 
     def _reading(self) -> tuple[Scale | Clicks, dict[str, str]]:
-        """How ratings are read, and what is done about strange ones."""
+        """Return how ratings are read, and how invalid ones are handled."""
         implicit = self.feedback == "implicit"
         scale = Clicks() if implicit else Scale(*_checks.interval("rating_bounds", self.rating_bounds))
         out_of_bounds = _checks.choice("out_of_bounds", self.out_of_bounds, ("error", "clip"))
@@ -278,16 +278,16 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, Charged, BaseEstimator):  # 
         return scale, {"out_of_bounds": out_of_bounds, "duplicates": "mean" if implicit else duplicates}
 
     def _shown(self, scores: Array) -> Array:
-        """Scores as ratings within the range; those of implicit feedback as they are."""
+        """Return scores as ratings within the range; scores of implicit feedback are unchanged."""
         scale, _ = self._reading()
         return scale.outside(scores) if isinstance(scale, Scale) else scores
 
     # -- the local step: released numbers and one user's own row -------------------------------------------------
 
     def predict(self, user_items: Any) -> Array:
-        """Predicted ratings of all items (scores, for implicit feedback), one dense row per given user row.
+        """Predict ratings (scores, for implicit feedback) of all items, one dense row per given user row.
 
-        Users of a data frame come in the order of their sorted labels.
+        Users of a data frame are sorted by their labels.
         """
         check_is_fitted(self)
         rows = self._rows(user_items)
@@ -298,7 +298,7 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, Charged, BaseEstimator):  # 
     def recommend(
         self, user_row: Any, n: int = 10, *, exclude_rated: bool = True
     ) -> tuple[NDArray[Any], Array]:
-        """The ``n`` best items for one user and their predicted ratings, best first."""
+        """Return the ``n`` best items for one user and their predicted ratings, best first."""
         check_is_fitted(self)
         rows = self._rows(user_row)
         if rows.n_users != 1:
@@ -313,7 +313,7 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, Charged, BaseEstimator):  # 
         return self.items_[best], shown
 
     def similar_items(self, item: Any, n: int = 10) -> tuple[NDArray[Any], Array]:
-        """The ``n`` items most like the given one, by cosine of released vectors; post-processing."""
+        """Return the ``n`` items most similar to a given one, by cosine of released vectors; post-processing."""
         check_is_fitted(self)
         column = int(find_items(as_column([item], "item"), self.items_)[0])
         vectors = self.model_.item_vectors
@@ -328,14 +328,14 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, Charged, BaseEstimator):  # 
         return self.items_[best], cosines[best]
 
     def fold_in(self, new_user_row: Any) -> Array:
-        """Local factors of users, new or old, from their own rows; they belong to those users."""
+        """Compute the local factors of users, new or old, from their own rows; they belong to those users."""
         check_is_fitted(self)
         return self.model_.user_factors(self._rows(new_user_row))
 
     # -- the released item side, for files ------------------------------------------------------------------------
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The released item side and the catalog as plain arrays, fit for ``numpy.savez`` without pickling."""
+        """Return the released item side and the catalog as plain arrays, for ``numpy.savez`` without pickling."""
         check_is_fitted(self)
         return packed(self.model_, self.items_, self.method_)
 
@@ -343,7 +343,7 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, Charged, BaseEstimator):  # 
     def from_arrays(
         cls, arrays: Mapping[str, Any], privacy: PrivacyStatement, **parameters: Any
     ) -> PrivateMatrixCompletion:
-        """A fitted recommender from ``to_arrays()``, its ``privacy_`` and its constructor parameters.
+        """Rebuild a fitted recommender from ``to_arrays()``, its ``privacy_`` and its constructor parameters.
 
         Examples
         --------

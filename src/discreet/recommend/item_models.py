@@ -1,12 +1,10 @@
 """The local step: one user's predictions from the released item side and that user's own row.
 
-Nothing here draws noise, charges a budget or sees a second user, so that it can run on the user's own device.
-What it returns belongs to that user: publishing it is not covered by the promise.
+Nothing here draws noise, charges a budget or sees a second user, so it can run on the user's own device. The result
+belongs to that user; the guarantee does not cover its publication.
 
-A fitted recommender as plain arrays, and back: what a file format needs, without pickles.
-
-The arrays are the released item side and the catalog: nothing of any user, so they may be published as far as the
-privacy statement says.
+`packed` and `unpacked` convert the released item side and the catalog to plain arrays and back, without pickles. The
+arrays hold nothing of any user and may be published.
 """
 
 from __future__ import annotations
@@ -41,13 +39,13 @@ def _scores(base: Array, features: Array, factors: Array) -> Array:
 
 
 def _plus_mean(features: Array, factors: Array) -> Array:
-    """Scores of users whose last factor is their own mean."""
+    """Return the scores of users whose last factor is their own mean."""
     columns = np.column_stack([features, np.ones(len(features))])
     return _scores(np.zeros(len(features)), columns, factors)
 
 
 def _per_user(rows: Ratings, width: int, solve: Callable[[Ratings, Array], None]) -> Array:
-    """``solve(block, out)`` fills one vector per user; blocks of users go to several threads."""
+    """Return one vector per user, filled by ``solve(block, out)`` for blocks of users in several threads."""
     out = np.zeros((rows.n_users, width))
     blocks = list(rows.blocks())
     lanes = min(len(blocks), rows.n_threads)
@@ -61,35 +59,35 @@ def _per_user(rows: Ratings, width: int, solve: Callable[[Ratings, Array], None]
 
 
 class ItemModel(Protocol):
-    """Released numbers about items, and how a user's own row turns them into predictions (in units of [-1, 1])."""
+    """Released numbers about items, which turn a user's own row into predictions, in units of [-1, 1]."""
 
     def user_factors(self, rows: Ratings) -> Array:
-        """One vector per row, a function of that row alone."""
+        """Return one vector per row, a function of that row alone."""
         ...
 
     def scores(self, factors: Array) -> Array:
-        """Predictions for all items, one row per vector."""
+        """Predict all items, one row per vector."""
         ...
 
     @property
     def item_vectors(self) -> Array:
-        """A vector per item, for similarities."""
+        """One vector per item, for similarities."""
         ...
 
 
 @dataclass(frozen=True)
 class RidgeModel:
-    """Gaussian rows: rating_j = base_j + features_j . x + error, x ~ N(0, prior), error ~ N(0, error_variance).
+    """A Gaussian model: rating_j = base_j + features_j . x + error, x ~ N(0, prior), error ~ N(0, error_variance).
 
-    A user's x is the conditional mean given the user's ratings: a ridge regression with penalties
+    A user's x is its conditional mean given the user's ratings: a ridge regression with penalties
     error_variance / prior.
 
     Attributes
     ----------
     base : global mean plus item effects.
     features : one row per item.
-    prior : variance of every coefficient over users.
-    error_variance : variance of what the features leave.
+    prior : variance of every coefficient across users.
+    error_variance : variance that the features do not explain.
     """
 
     base: Array
@@ -104,7 +102,7 @@ class RidgeModel:
 
     @property
     def item_vectors(self) -> Array:
-        """Features in units of their spread over users; the constant is left out."""
+        """Features in units of their spread across users, without the constant."""
         vectors = self.features * np.sqrt(self.prior)
         return np.asarray(vectors[:, np.ptp(vectors, axis=0) > 0])
 
@@ -124,9 +122,9 @@ class RidgeModel:
 
 
 def _centered(rows: Ratings, wanted: bool) -> tuple[Array, Array]:
-    """Every user's own mean, 0 where it is not ``wanted``, and the values without it.
+    """Return every user's own mean (0 if it is not ``wanted``) and the values without it.
 
-    The mean is computed by the user from the user's own row, hence free, as Thakkar (2019), section 6.4, has it.
+    Users compute the mean from their own rows, so it is free (Thakkar, 2019, section 6.4).
     """
     means, values = np.zeros(rows.n_users), np.asarray(rows.values, dtype=np.float64)
     if wanted:
@@ -148,8 +146,8 @@ class ReplayModel:
     directions : one column per round.
     shrinks, lengths : per round.
     clip : bound on the norm of a residual.
-    search : whether every user goes the best part of each step for their own ratings: local, hence free.
-    centered : whether every user first subtracts the mean of their own ratings: local as well.
+    search : whether every user takes the part of each step that is best for their own ratings; local, so it is free.
+    centered : whether every user first subtracts the mean of their own ratings; local as well.
     """
 
     directions: Array
@@ -165,7 +163,7 @@ class ReplayModel:
         return self.directions
 
     def residuals(self, rows: Ratings, bound: int) -> tuple[NDArray[np.int64], Array]:
-        """Clipped residuals of all rows in whole steps of clip / bound, and the users' coefficients and means."""
+        """Return clipped residuals of all rows in integer steps of clip / bound, and users' coefficients and means."""
         q = np.zeros(len(rows.items), dtype=np.int64)
         factors = np.zeros((rows.n_users, self.directions.shape[1]))
         means, values = _centered(rows, self.centered)
@@ -185,7 +183,7 @@ class ReplayModel:
         return q, np.column_stack([factors, means])
 
     def user_factors(self, rows: Ratings) -> Array:
-        """Coefficients of the directions after all rounds, and the user's own mean."""
+        """Return the coefficients of the directions after all rounds, and the user's own mean."""
         return self.residuals(rows, 1)[1]
 
     def scores(self, factors: Array) -> Array:
@@ -199,8 +197,8 @@ class DescentModel:
 
     Attributes
     ----------
-    bases, gains : the subspace after every step and how much of each coordinate the projection keeps.
-    learning_rate, clip : of the steps; bound on the norm of a full row.
+    bases, gains : the subspace after every step, and how much of each coordinate the projection keeps.
+    learning_rate, clip : step size, and bound on the norm of a full row.
     centered : whether every user first subtracts the mean of their own ratings.
     """
 
@@ -216,7 +214,7 @@ class DescentModel:
         return np.asarray(self.bases[-1] * np.sqrt(self.gains[-1]))
 
     def unprojected(self, rows: Ratings) -> tuple[Array, Array]:
-        """Full rows after one more step, and the coefficients and means before it."""
+        """Return full rows after one more step, and the coefficients and means before it."""
         full = np.zeros((rows.n_users, self.bases.shape[1]))
         factors = np.zeros((rows.n_users, self.bases.shape[2]))
         means, values = _centered(rows, self.centered)
@@ -234,7 +232,7 @@ class DescentModel:
         return full, np.column_stack([factors, means])
 
     def user_factors(self, rows: Ratings) -> Array:
-        """Coefficients in the last subspace, and the user's own mean."""
+        """Return the coefficients in the last subspace, and the user's own mean."""
         return self.unprojected(rows)[1]
 
     def scores(self, factors: Array) -> Array:
@@ -244,13 +242,13 @@ class DescentModel:
 
 @dataclass(frozen=True)
 class ProjectionModel:
-    """Implicit feedback: the set of a user's items, scaled to unit length, projected on released directions.
+    """Implicit feedback: a user's set of items, scaled to unit length and projected onto released directions.
 
     Attributes
     ----------
     popularity : released popularity in [0, 1], the score of a user without items.
     directions : orthonormal columns.
-    gains : by how much each projection is trusted, in [0, 1].
+    gains : weight of each projection, in [0, 1].
     """
 
     popularity: Array
@@ -259,11 +257,11 @@ class ProjectionModel:
 
     @property
     def item_vectors(self) -> Array:
-        """Directions weighted by trust."""
+        """Weighted directions."""
         return np.asarray(self.directions * np.sqrt(self.gains))
 
     def user_factors(self, rows: Ratings) -> Array:
-        """Trusted projections of every row."""
+        """Return the weighted projections of every row."""
         directions = np.ascontiguousarray(self.directions)
 
         def solve(block: Ratings, out: Array) -> None:
@@ -272,13 +270,13 @@ class ProjectionModel:
         return _per_user(rows, len(self.gains), solve)
 
     def scores(self, factors: Array) -> Array:
-        """Projections, with popularity deciding ties."""
+        """Return the projections; popularity breaks ties."""
         return _scores(1e-3 * self.popularity, self.directions, factors)
 
 
 @dataclass(frozen=True)
 class PopularityModel:
-    """Implicit feedback: the same released order for everybody.
+    """Implicit feedback: the same released ranking for all users.
 
     Attributes
     ----------
@@ -289,11 +287,11 @@ class PopularityModel:
 
     @property
     def item_vectors(self) -> Array:
-        """None: counts do not say what is alike."""
+        """Empty vectors: counts do not show which items are similar."""
         return np.zeros((len(self.popularity), 0))
 
     def user_factors(self, rows: Ratings) -> Array:
-        """Nothing is learned about users."""
+        """Return empty vectors: nothing is learned about users."""
         return np.zeros((rows.n_users, 0))
 
     def scores(self, factors: Array) -> Array:
@@ -303,10 +301,10 @@ class PopularityModel:
 
 @dataclass(frozen=True)
 class ClickModel:
-    """Implicit feedback: a user's items should score 1, all others 0; a user's factors are a ridge regression.
+    """Implicit feedback: a ridge regression with target 1 for a user's items and 0 for all others.
 
     x minimizes the mean over the user's items of (1 - x . features_j)^2 plus sum_c penalty_c x_c^2. The columns of the
-    features are orthogonal, so that the squared scores of all items enter through the penalty.
+    features are orthogonal, so the penalty accounts for the squared scores of all items.
 
     Attributes
     ----------
@@ -335,14 +333,14 @@ class ClickModel:
         return _per_user(rows, self.features.shape[1], solve)
 
     def scores(self, factors: Array) -> Array:
-        """factors . features, with popularity deciding ties."""
+        """Return factors . features; popularity breaks ties."""
         return _scores(1e-3 * self.popularity, self.features, factors)
 
 
 Arrays = dict[str, NDArray[Any]]
 
 KIND, ITEMS, METHOD = "kind", "items", "method"
-# The only models a file can ask for, with the sizes of their fields: equal letters are equal sizes, n is the catalog.
+# The only models that a file can hold, with the sizes of their fields: equal letters are equal sizes, n the catalog.
 _SHAPES: dict[type[Any], dict[str, str]] = {
     RidgeModel: {"base": "n", "features": "nk", "prior": "k", "error_variance": ""},
     ReplayModel: {
@@ -362,7 +360,7 @@ _KINDS = {kind.__name__: kind for kind in _SHAPES}
 
 
 def published(model: ItemModel, items: NDArray[Any], method: str) -> Arrays:
-    """The released item side with its catalog, of whatever kind its labels are."""
+    """Return the released item side with its catalog; labels may be of any kind."""
     arrays = {KIND: np.asarray(type(model).__name__), METHOD: np.asarray(method), ITEMS: np.asarray(items)}
     for name in _SHAPES[type(model)]:
         arrays[name] = np.asarray(getattr(model, name), dtype=np.float64)
@@ -370,17 +368,17 @@ def published(model: ItemModel, items: NDArray[Any], method: str) -> Arrays:
 
 
 def packed(model: ItemModel, items: NDArray[Any], method: str) -> Arrays:
-    """Float64 arrays, texts and labels; no array of Python objects."""
+    """Return float64 arrays, texts and labels, and no array of Python objects."""
     arrays = published(model, items, method)
     if arrays[ITEMS].dtype == object:
         if not all(isinstance(label, str) for label in arrays[ITEMS]):
-            raise ValueError("item labels of mixed kinds cannot be written down; use texts or whole numbers")
+            raise ValueError("item labels of mixed kinds cannot be saved; use texts or whole numbers")
         arrays[ITEMS] = arrays[ITEMS].astype(np.str_)
     return arrays
 
 
 def unpacked(arrays: Mapping[str, Any]) -> tuple[ItemModel, NDArray[Any], str]:
-    """The model, catalog and method of ``packed``; whatever does not belong together is refused."""
+    """Rebuild model, catalog and method from ``packed``; raise an error for inconsistent arrays."""
     try:
         kind = _KINDS[str(arrays[KIND])]
         items, method = np.asarray(arrays[ITEMS]), str(arrays[METHOD])

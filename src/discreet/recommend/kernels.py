@@ -1,9 +1,9 @@
-"""What each user adds to a global sum: compiled loops over one row at a time, summed in exact integers.
+"""Compiled loops over one user's row at a time, which add to global sums in exact integers.
 
 Every kernel turns a user's own row into integers whose Euclidean norm is at most a public bound, checked on the
-integers themselves, and adds them up in int64. A contribution depends on the row and on released numbers only, by
-a fixed sequence of IEEE operations (no reassociation, no batched products), so that another user's presence
-cannot change its last bit; and integer sums do not depend on their order. Proof: docs/proofs/recommenders.md.
+integers themselves, and adds them in int64. A contribution is computed from the row and released numbers by a fixed
+sequence of IEEE operations (no reassociation, no batched products), so another user's presence cannot change its last
+bit. Integer sums do not depend on their order. Proof: docs/proofs/recommenders.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Items = NDArray[np.int32]
 
 @compiled()
 def fit_in(q: Integers, size: int, bound: int) -> None:
-    """Shrink integers until the sum of squares is at most bound^2; needed only where rounding went the wrong way."""
+    """Shrink integers until the sum of squares is at most bound^2; needed only if rounding exceeded it."""
     step = 2.0**-40
     while True:
         total = 0
@@ -63,7 +63,7 @@ def row_weights(items: Items, importance: Array, per_user: float, bound: int, q:
 
 @compiled()
 def offset(items: Items, values: Array, effects: Array) -> float:
-    """A user's own mean after item effects."""
+    """Return a user's own mean after item effects."""
     total = 0.0
     for a in range(items.shape[0]):
         total += values[a] - effects[items[a]]
@@ -169,7 +169,7 @@ def coefficients(
 
 @compiled()
 def row_scores(base: Array, features: Array, factors: Array, out: Array) -> None:
-    """out[i, j] = base_j + factors_i . features_j, row by row: the same bits whoever else is in the batch."""
+    """out[i, j] = base_j + factors_i . features_j, row by row: other rows of the batch do not change a bit."""
     for i in range(factors.shape[0]):
         for j in range(features.shape[0]):
             value = base[j]
@@ -232,7 +232,7 @@ def residual_rows(
 
 @compiled()
 def spread(starts: Integers, items: Items, q: Integers, rows: Array) -> None:
-    """rows[i, item] = q of the user's entry; other places are left alone."""
+    """rows[i, item] = q of the user's entry; other entries are unchanged."""
     for i in range(starts.shape[0] - 1):
         for a in range(starts[i], starts[i + 1]):
             rows[i, items[a]] = q[a]
@@ -240,7 +240,7 @@ def spread(starts: Integers, items: Items, q: Integers, rows: Array) -> None:
 
 @compiled()
 def by_item(starts: Integers, items: Items, heads: Integers, order: Items, begins: Items) -> None:
-    """Entries sorted by item: those of item j are order[heads[j]:heads[j + 1]]; begins[a] is the start of a's row."""
+    """Sort entries by item: those of item j are order[heads[j]:heads[j + 1]]; begins[a] is the start of a's row."""
     heads[:] = 0
     for a in range(items.shape[0]):
         heads[items[a] + 1] += 1

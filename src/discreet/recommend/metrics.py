@@ -1,4 +1,4 @@
-"""How good predictions and rankings are. Computed on private ratings, their values are private too."""
+"""Metrics of predictions and rankings. Their values on private ratings are private, too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 
 def rmse(ratings: ArrayLike, predictions: ArrayLike) -> float:
-    """Root mean squared error.
+    """Return the root mean squared error.
 
     >>> rmse([1.0, 3.0], [1.0, 5.0]) == 2**0.5
     True
@@ -19,7 +19,7 @@ def rmse(ratings: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def _top(scores: ArrayLike, k: int) -> np.ndarray:
-    """The k best items, best first; items scored -inf are never shown."""
+    """Return the k best items, best first; items with score -inf are never shown."""
     values = np.asarray(scores, dtype=np.float64)
     near = values >= np.partition(values, -k)[-k] if k < len(values) else np.ones(len(values), dtype=bool)
     candidates = np.flatnonzero(near & (values > -np.inf))
@@ -27,7 +27,7 @@ def _top(scores: ArrayLike, k: int) -> np.ndarray:
 
 
 class Ranking(NamedTuple):
-    """How well k shown items meet the relevant ones."""
+    """Precision, recall and NDCG of k shown items."""
 
     precision: float
     recall: float
@@ -35,7 +35,7 @@ class Ranking(NamedTuple):
 
 
 def ranking_at(scores: ArrayLike, relevant: ArrayLike, k: int = 10) -> Ranking:
-    """Precision, recall and NDCG of the k best-scored items; all 0 if nothing is relevant.
+    """Return precision, recall and NDCG of the k best-scored items; all 0 if no item is relevant.
 
     >>> ranking_at([0.9, 0.1, 0.5], relevant=[0, 1], k=1)
     Ranking(precision=1.0, recall=0.5, ndcg=1.0)
@@ -50,7 +50,7 @@ def ranking_at(scores: ArrayLike, relevant: ArrayLike, k: int = 10) -> Ranking:
 
 
 def precision_at(scores: ArrayLike, relevant: ArrayLike, k: int = 10) -> float:
-    """Share of the k best-scored items that are relevant.
+    """Return the fraction of the k best-scored items that are relevant.
 
     >>> precision_at([0.9, 0.1, 0.5], relevant=[0, 1], k=2)
     0.5
@@ -59,7 +59,7 @@ def precision_at(scores: ArrayLike, relevant: ArrayLike, k: int = 10) -> float:
 
 
 def recall_at(scores: ArrayLike, relevant: ArrayLike, k: int = 10) -> float:
-    """Share of the relevant items among the k best-scored; 0 if none is relevant.
+    """Return the fraction of the relevant items among the k best-scored; 0 if none is relevant.
 
     >>> recall_at([0.9, 0.1, 0.5], relevant=[0], k=1)
     1.0
@@ -68,7 +68,7 @@ def recall_at(scores: ArrayLike, relevant: ArrayLike, k: int = 10) -> float:
 
 
 def ndcg_at(scores: ArrayLike, relevant: ArrayLike, k: int = 10) -> float:
-    """Normalized discounted cumulative gain of the k best-scored items, with binary relevance.
+    """Return the normalized discounted cumulative gain of the k best-scored items, for binary relevance.
 
     >>> ndcg_at([0.9, 0.1, 0.5], relevant=[0], k=3)
     1.0

@@ -1,7 +1,7 @@
-"""What a completion will release, priced before any rating is read.
+"""The releases of a matrix completion, priced before any rating is read.
 
-A method lists its releases (`Release`): what each one's sensitivity is and which part of the Gaussian-DP budget
-mu^2 it gets. The plan finds the least noise for all of them together and is the only place where they meet noise.
+A method lists its releases (`Release`), each with its sensitivity and its share of the Gaussian-DP budget mu^2. The
+plan finds the least noise for all of them together, and is the only place where they meet noise.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from discreet.recommend.item_models import ItemModel
 from discreet.recommend.ratings import Users
 
 MOST_ENTRIES = 20_000**2  # of one dense symmetric matrix
-# From here on a direction with 3% of the rows' energy stands at twice the edge of the noise of a dense covariance.
+# From here on, a direction with 3% of the rows' energy is at twice the edge of the noise in a dense covariance.
 _SPECTRAL_RATIO = 60.0
-# Where users are declared to rate half of the catalog or more: level with the profile on generated blocks at 17, and
-# ahead of it by more the more there is to see (`python -m benchmarks.recommenders blocks`).
+# If users are declared to rate half of the catalog or more: equal to the profile on generated blocks at 17, and better
+# above (`python -m benchmarks.recommenders blocks`).
 _DENSE_RATIO, _DENSE = 17.0, 0.5
 _CLICK_RATIO = 20.0  # 10%: clicks share their popular items, residuals of ratings do not
 
@@ -41,12 +41,12 @@ class Facts:
 
     Attributes
     ----------
-    guarantee : the promise.
-    n_users : number of users, or a public bound on it where the number is private.
+    guarantee : epsilon, delta and relation.
+    n_users : number of users, or a public bound on it if the number is private.
     n_items : size of the catalog.
     rank : largest number of latent directions.
-    n_iterations : rounds of the method; None for its own choice.
-    per_user : users with fewer ratings than this count less, users with more count the same.
+    n_iterations : rounds of the method; None for its default.
+    per_user : users with fewer ratings than this count less, all others count the same.
     rating_clip : bound on one centered rating in sums of item effects.
     row_clip : bound on the weighted norm of a user's residual row.
     nuclear_norm : radius for Frank-Wolfe, relative to sqrt(n_users n_items).
@@ -74,12 +74,12 @@ class Facts:
 
     @property
     def replaces(self) -> bool:
-        """Whether neighbors exchange a row for another, so that two contributions differ."""
+        """Whether neighbors replace a row by another one, so that two contributions differ."""
         return self.guarantee.neighboring is Neighboring.REPLACE_ONE
 
     @property
     def apart(self) -> float:
-        """Frobenius distance of two rank-one contributions of norm at most 1: they are never negatively aligned."""
+        """Frobenius distance of two rank-one contributions of norm at most 1, whose product is never negative."""
         return math.sqrt(2.0) if self.replaces else 1.0
 
     def bound(self, powers: int, most: int = 15) -> int:
@@ -92,9 +92,9 @@ class Facts:
         return 1 << min(most, bits)
 
     def spectral_ratio(self) -> float:
-        """Energy of all rows over the spectral norm of covariance noise: what a latent direction is up against.
+        """Energy of all rows over the spectral norm of the noise in their covariance.
 
-        Of a sparse row little energy lies off the diagonal; where the number of ratings is declared it counts.
+        Little of a sparse row's energy is off the diagonal; this is counted if the number of ratings is declared.
         """
         dense = 1.0 if self.per_user == 1 else min(1.0, 2 * self.per_user / self.n_items)
         return dense * self.n_users * self.mu / (math.sqrt(2.0) * self.apart * math.sqrt(self.n_items))
@@ -102,11 +102,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Release:
-    """One noisy sum: its name, its part of mu^2, its sensitivity, and its shape.
+    """One noisy sum: its name, its share of mu^2, its sensitivity, and its shape.
 
-    ``order`` > 0 makes it ``size`` symmetric matrices of that order; otherwise it is ``size`` numbers. Sums are whole
-    multiples of a power of two and meet the noise as such; what comes out is multiplied by ``unit`` afterwards. A
-    printed algorithm may ask for more noise than needed with ``least_multiplier``.
+    With ``order`` > 0 it consists of ``size`` symmetric matrices of that order, otherwise of ``size`` numbers. Sums are
+    integer multiples of a power of two; the noisy result is multiplied by ``unit``. A printed algorithm can require
+    more noise than needed with ``least_multiplier``.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Release:
     least_multiplier: float = 0.0
 
     def mechanism(self, noise_multiplier: float) -> GaussianMechanism | SymmetricGaussianMechanism:
-        """The mechanism at a given noise."""
+        """Return the mechanism for a noise multiplier."""
         if self.order:
             return SymmetricGaussianMechanism(
                 Sensitivity(self.sensitivity), noise_multiplier, self.order, self.size
@@ -126,13 +126,13 @@ class Release:
         return GaussianMechanism(Sensitivity(self.sensitivity), noise_multiplier, self.size)
 
     def event(self, noise_multiplier: float) -> Event:
-        """The price at a given noise."""
+        """Return the event for a noise multiplier."""
         variates = self.size * self.order * (self.order + 1) // 2 if self.order else self.size
         return Discretized(Gaussian(noise_multiplier), variates)
 
 
 class Noise:
-    """The releases of one run: each can be asked for once, with exact sums."""
+    """The releases of one run; each can be requested once, with exact sums."""
 
     def __init__(self, plan: CompletionPlan, entropy: Entropy) -> None:
         self._left = dict(plan.mechanisms)
@@ -140,9 +140,9 @@ class Noise:
         self._entropy = entropy
 
     def release(self, name: str, value: Array) -> Array:
-        """The noisy value; a second request under the same name is a bug and refused.
+        """Return the noisy value; a second request under the same name raises an error.
 
-        Symmetric matrices are overwritten. The answer belongs to the caller, who may change it.
+        Symmetric matrices are overwritten. The caller owns the result and may change it.
         """
         mechanism = self._left.pop(name)
         if isinstance(mechanism, SymmetricGaussianMechanism):
@@ -155,36 +155,36 @@ class Noise:
         return noisy
 
     def stddev(self, name: str) -> float:
-        """Standard deviation of the noise of a release (on the diagonal, if it is symmetric); public."""
+        """Return the public standard deviation of a release's noise; on the diagonal, if it is symmetric."""
         return self._plan.mechanisms[name].stddev * self._plan.units[name]
 
     def public_directions(self, n: int, k: int) -> Array:
-        """A random orthonormal start that depends on no rating."""
+        """Return a random orthonormal start that depends on no rating."""
         words = self._entropy.words(n * k).astype(np.float64).reshape(n, k) * 2.0**-63 - 1.0
         return np.asarray(np.linalg.qr(words)[0])
 
 
 class Method(Protocol):
-    """One algorithm: public choices only."""
+    """One algorithm, with public settings only."""
 
     @property
     def name(self) -> str: ...
     @property
     def theorem(self) -> str: ...
     def releases(self, facts: Facts) -> tuple[Release, ...]:
-        """Everything it will release, from public numbers only."""
+        """List everything that will be released, from public numbers only."""
         ...
 
     def run(self, facts: Facts, ratings: Users, noise: Noise) -> ItemModel:
-        """The item side, a function of releases alone."""
+        """Return the item side, a function of the releases alone."""
         ...
 
 
 def choose(method: str, facts: Facts, known: Mapping[str, Callable[[], Method]]) -> Method:
-    """Return the named method, or the one that public numbers favor.
+    """Return the named method, or choose one from public numbers.
 
-    Latent directions are worth their price only where they rise above the noise. Where users are declared to rate most
-    items, one covariance of their rows tells more than a profile, and rises sooner.
+    Latent directions pay off only if they rise above the noise. If users are declared to rate most items, one
+    covariance of their rows shows more than a profile, and needs less signal.
     """
     if method == "auto" and not facts.implicit and facts.per_user >= max(2.0, _DENSE * facts.n_items):
         method = "svd" if facts.spectral_ratio() >= _DENSE_RATIO else "profile"
@@ -210,7 +210,7 @@ class CompletionPlan(ShowsPlan):
 
     @cached_property
     def _releases(self) -> tuple[tuple[Release, float], ...]:
-        """Releases with their noise multipliers."""
+        """All releases, with their noise multipliers."""
         wanted = self.method.releases(self.facts)
         total = math.fsum(release.share for release in wanted)
 
@@ -225,17 +225,17 @@ class CompletionPlan(ShowsPlan):
 
     @cached_property
     def mechanisms(self) -> dict[str, GaussianMechanism | SymmetricGaussianMechanism]:
-        """The mechanism behind every release."""
+        """The mechanism of every release."""
         return {release.name: release.mechanism(multiplier) for release, multiplier in self._releases}
 
     @cached_property
     def units(self) -> dict[str, float]:
-        """Factor of every release after the noise."""
+        """Factor by which every noisy release is multiplied."""
         return {release.name: release.unit for release, _ in self._releases}
 
     @property
     def event(self) -> Event:
-        """What the run costs: all releases, adaptively composed."""
+        """The event of the run: all releases, adaptively composed."""
         return Composed(tuple(mechanism.event for mechanism in self.mechanisms.values()))
 
     @property
@@ -259,7 +259,7 @@ class CompletionPlan(ShowsPlan):
         return f"{self.method.theorem}; Gaussian composition; billboard lemma (Hsu et al., 2014)"
 
     def run(self, ratings: Users, entropy: Entropy) -> ItemModel:
-        """The only place where ratings meet noise; returns the item side."""
+        """Return the item side; the only place where ratings meet noise."""
         return self.method.run(self.facts, ratings, Noise(self, entropy))
 
     def __str__(self) -> str:
@@ -268,7 +268,7 @@ class CompletionPlan(ShowsPlan):
             f"method           {self.method.name}",
             f"guarantee        ({facts.guarantee.epsilon:g}, {facts.guarantee.delta:.3g}) joint differential privacy, "
             f"unit: user, {facts.guarantee.neighboring.value}",
-            f"catalog        {facts.n_items} items, at most {facts.n_users} users",
+            f"catalog          {facts.n_items} items, at most {facts.n_users} users",
         ]
         for release, multiplier in self._releases:
             kind = (

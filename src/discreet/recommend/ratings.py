@@ -1,7 +1,7 @@
-"""User x item data: read, checked, scaled to [-1, 1], and added up in blocks of users.
+"""User x item data: read, checked, scaled to [-1, 1], and summed in blocks of users.
 
-What users add to a sum are integers, so that sums do not depend on blocks, threads or the order of users. The compiled
-kernels run without the interpreter lock; BLAS uses one thread while several threads are at work.
+Users add integers to a sum, so sums do not depend on blocks, threads or the order of users. The compiled kernels run
+without the interpreter lock; BLAS uses one thread while several threads run.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from discreet.tables.reading import column, column_names, entries_to_numbers, id
 Items = NDArray[np.int32]
 Result = TypeVar("Result")
 
-LANE_ENTRIES = 1 << 24  # largest sum of which every thread may hold a copy
+LANE_ENTRIES = 1 << 24  # size of the largest sum that every thread may copy
 _BLOCK_ENTRIES = 1 << 20  # ratings in one block of users
 USER, ITEM, RATING = "user", "item", "rating"
 
 
 def processors() -> int:
-    """Processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_threads(task: Callable[[int], Result], count: int) -> list[Result]:
-    """``task(0)``, ..., ``task(count - 1)``, each in a thread of its own."""
+    """Run ``task(0)``, ..., ``task(count - 1)``, each in its own thread."""
     if count <= 1:
         return [task(number) for number in range(count)]
     with one_blas_thread, ThreadPoolExecutor(count) as pool:
@@ -67,20 +67,20 @@ class Scale:
         return (self.high - self.low) / 2
 
     def inside(self, ratings: NDArray[Any]) -> Array:
-        """Ratings as numbers in [-1, 1]; what lies outside is clipped."""
+        """Return ratings as numbers in [-1, 1], clipped."""
         values = np.array(ratings, dtype=np.float64)
         values -= self.middle
         values /= self.half
         return np.clip(values, -1.0, 1.0, out=values)
 
     def outside(self, values: Array) -> Array:
-        """Back to ratings within the range."""
+        """Convert back to ratings within the range."""
         return np.asarray(np.clip(self.middle + self.half * values, self.low, self.high))
 
 
 @dataclass(frozen=True)
 class Clicks:
-    """Implicit feedback: whatever was stored, it counts as one."""
+    """Implicit feedback: every stored entry counts as 1."""
 
     def inside(self, ratings: NDArray[Any]) -> Array:
         """Ones."""
@@ -88,9 +88,9 @@ class Clicks:
 
 
 class Users(Protocol):
-    """All users' rows, in memory, in a mapped file or on a cluster: they can be added up, not looked at.
+    """All users' rows, in memory, in a mapped file or on a cluster; they can only be summed.
 
-    A user's row is in one place and whole: what a user adds to a sum is bounded row by row.
+    Each user's row is whole and in one place, because a user's contribution to a sum is bounded row by row.
     """
 
     @property
@@ -102,11 +102,11 @@ class Users(Protocol):
         """Size of the catalog."""
 
     def total(self, shape: tuple[int, ...], add: Callable[[Ratings, Integers], None]) -> Integers:
-        """The exact sum that ``add(block, sums)`` makes over blocks of users; it must not depend on the blocks."""
+        """Return the exact sum of ``add(block, sums)`` over blocks of users; it must not depend on the blocks."""
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the promise assumes of where the rows are."""
+        """Return what the guarantee assumes about where the rows are."""
 
     def as_clicks(self) -> Self:
         """Return the same rows without their values: only the items count."""
@@ -116,9 +116,9 @@ class Users(Protocol):
 class Ratings:
     """Rows of users: ``items[starts[i]:starts[i + 1]]`` in increasing order, and their values.
 
-    ``part`` hands out values in [-1, 1]. The whole may hold them as they came, with the ``scale`` that
-    brings them there: a second copy of all ratings is never made. Sums use ``n_threads`` threads.
-    ``after`` is called behind every block, with the number of its ratings.
+    ``part`` returns values in [-1, 1]. The object itself may store them unscaled, with their ``scale``, to avoid a
+    second copy of all ratings. Sums use ``n_threads`` threads. ``after`` is called after every block with the number of
+    its ratings.
     """
 
     starts: Integers
@@ -136,7 +136,7 @@ class Ratings:
         return len(self.starts) - 1
 
     def blocks(self, size: int | None = None) -> Iterator[tuple[int, int]]:
-        """First and last-but-one user of consecutive parts of so many ratings, by default about a million."""
+        """Return first and end of consecutive blocks of users with this many ratings, about a million by default."""
         begin = 0
         while begin < self.n_users:
             limit = self.starts[begin] + (size or _BLOCK_ENTRIES)
@@ -146,7 +146,7 @@ class Ratings:
             begin = end
 
     def part(self, begin: int, end: int) -> Ratings:
-        """Users begin..end-1 with values in [-1, 1]; items are views."""
+        """Return users begin..end-1 with values in [-1, 1]; items are views."""
         entries = slice(int(self.starts[begin]), int(self.starts[end]))
         starts = self.starts[begin : end + 1] - self.starts[begin]
         values = self.values[entries] if self.scale is None else self.scale.inside(self.values[entries])
@@ -165,7 +165,7 @@ class Ratings:
                 self.after(int(self.starts[end] - self.starts[begin]))
 
     def total(self, shape: tuple[int, ...], add: Callable[[Ratings, Integers], None]) -> Integers:
-        """The exact sum over all blocks of users; threads hold their own sums where memory allows."""
+        """Return the exact sum over all blocks of users; threads hold their own sums if memory allows."""
         blocks = list(self.blocks())  # where they begin and end: values are scaled one block at a time
         lanes = min(self.n_threads if math.prod(shape) <= LANE_ENTRIES else 1, len(blocks))
 
@@ -188,7 +188,7 @@ class Ratings:
 def opened(
     user_items: Any, scale: Scale | Clicks, catalog: Any, *, out_of_bounds: str, duplicates: str
 ) -> Iterator[tuple[Users, NDArray[Any]]]:
-    """All users and the catalog: a matrix or data frame in memory, a source of rows, a Dask collection."""
+    """Open all users and the catalog: a matrix or data frame in memory, a source of rows, a Dask collection."""
     rules = {"out_of_bounds": out_of_bounds, "duplicates": duplicates}
     if sp.issparse(user_items) or is_frame(user_items):
         yield read(user_items, scale, catalog, **rules)
@@ -214,7 +214,7 @@ def read(
     out_of_bounds: str = "error",
     duplicates: str = "error",
 ) -> tuple[Ratings, NDArray[Any]]:
-    """Checked ratings and the catalog they refer to.
+    """Check ratings, and return them with their catalog.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def read(
 
 
 def check_values(data: NDArray[Any], scale: Scale | Clicks, out_of_bounds: str) -> None:
-    """Refuse ratings that are not finite or, if asked to, not within the range."""
+    """Raise for ratings that are not finite or, if requested, not within the range."""
     strange = outside = 0
     for begin in range(0, len(data), _BLOCK_ENTRIES):
         part = np.asarray(data[begin : begin + _BLOCK_ENTRIES], dtype=np.float64)
@@ -279,7 +279,7 @@ def _from_matrix(user_items: Any, catalog: Any) -> tuple[Any, NDArray[Any]]:
 
 
 def _csr_with_duplicates(coo: Any) -> Any:
-    """CSR that keeps repeated pairs apart: SciPy's own conversion would add their ratings up."""
+    """Convert to CSR without adding up the ratings of repeated pairs, as SciPy's own conversion does."""
     order = np.lexsort((coo.coords[1], coo.coords[0]))
     starts = np.concatenate([[0], np.cumsum(np.bincount(coo.coords[0], minlength=coo.shape[0]))])
     return sp.csr_matrix((coo.data[order], coo.coords[1][order], starts), shape=coo.shape)
@@ -299,17 +299,15 @@ def _from_frame(frame: Any, catalog: Any, clicks: bool) -> tuple[Any, NDArray[An
 
 
 def read_users(ids: Any) -> Any:
-    """The users of ratings as an Arrow array of whole numbers or of texts; refuses ratings of nobody."""
+    """Return the users of ratings as an Arrow array of whole numbers or texts; raise for missing users."""
     users = id_column(ids, USER)
     if users.null_count:
-        raise ValueError(
-            f"{users.null_count} rows have no user; remove them, or give every person an own label"
-        )
+        raise ValueError(f"{users.null_count} rows have no user; remove them, or give every person a label")
     return users
 
 
 def read_ratings(cells: Any) -> Array:
-    """Ratings as numbers, NaN where a cell is none."""
+    """Return ratings as numbers, NaN for cells that are not numbers."""
     try:
         return read_numbers(cells)[0]
     except SchemaError as error:
@@ -317,7 +315,7 @@ def read_ratings(cells: Any) -> Array:
 
 
 def check_columns(names: Iterable[str], clicks: bool) -> None:
-    """Refuse tables that lack a column."""
+    """Raise if a column is missing."""
     needed = (USER, ITEM) if clicks else (USER, ITEM, RATING)
     missing = [name for name in needed if name not in names]
     if missing:
@@ -328,13 +326,14 @@ def check_columns(names: Iterable[str], clicks: bool) -> None:
 
 
 def catalog_of(declared: Any, found: Any) -> NDArray[Any]:
-    """The declared public catalog; if there is none, the items in the Arrow array ``found``, with a warning."""
+    """Return the declared public catalog; without one, the items in the Arrow array ``found``, with a warning."""
     if declared is not None:
         return _labels(declared)
     from discreet.privacy.guarantee import PrivacyWarning
 
     warnings.warn(
-        "the catalog was read from the private ratings and is treated as public; pass items=[...] to declare it",
+        "the catalog was read from the private ratings and is treated as public; pass items=[...] (in the shell: "
+        "--catalog FILE) to declare it",
         PrivacyWarning,
         stacklevel=7,
     )
@@ -342,7 +341,7 @@ def catalog_of(declared: Any, found: Any) -> NDArray[Any]:
 
 
 def check_memory(n_bytes: float, what: str, advice: str) -> None:
-    """Refuse what would fill more than half of this machine's memory, before it is tried."""
+    """Raise if something would fill more than half of this machine's memory."""
     if hasattr(os, "sysconf"):
         present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if n_bytes > present / 2:
@@ -353,7 +352,7 @@ def check_memory(n_bytes: float, what: str, advice: str) -> None:
 
 
 def find_items(named: Any, items: NDArray[Any]) -> Integers:
-    """Columns of the items named in an Arrow array; one that is not in the catalog is an error that names it."""
+    """Return the columns of the items in an Arrow array; raise for items that are not in the catalog."""
     columns = category_codes(named, items.tolist(), undeclared=len(items))
     if missing := int((columns < 0).sum()):
         raise ValueError(f"{missing} rows have no item; remove them")
@@ -373,7 +372,7 @@ def _labels(catalog: Any) -> NDArray[Any]:
 
 
 def in_order(matrix: Any, duplicates: str) -> Any:
-    """A CSR matrix with sorted columns, each at most once per user; the same object if it is so already."""
+    """Return a CSR matrix with sorted columns, each at most once per user; the same object if possible."""
     if not kernels.row_order(matrix.indptr, matrix.indices):
         return matrix
     matrix = matrix.copy()

@@ -16,7 +16,7 @@ from discreet.recommend.kernels import Items, fit_in
 
 @compiled()
 def center_rows(starts: Integers, values: Array, means: Array, left: Array) -> None:
-    """The mean of every row, 0 of an empty one, and what is left of its values; added up in the order of the row."""
+    """Subtract the mean of every row (0 for an empty one), summed in the order of the row."""
     for i in range(starts.shape[0] - 1):
         total = 0.0
         for a in range(starts[i], starts[i + 1]):
@@ -40,7 +40,7 @@ def replay(
 ) -> None:
     """Frank-Wolfe on one row: coefficients x of the directions after all rounds, and the clipped residual.
 
-    With ``search`` the user goes the best part of the way, between nothing and all of it, for their own ratings.
+    With ``search`` the user takes the part of each step, from none to all of it, that is best for their own ratings.
     """
     rounds = directions.shape[1]
     for t in range(rounds + 1):
@@ -87,7 +87,7 @@ def replay_rows(
     q: Integers,
     factors: Array,
 ) -> None:
-    """Residuals of every row after all rounds in whole steps of clip / bound, and the coefficients."""
+    """Return residuals of all rows after all rounds, in integer steps of clip / bound, and the coefficients."""
     for i in range(starts.shape[0] - 1):
         begin, end = starts[i], starts[i + 1]
         residual = np.zeros(end - begin)

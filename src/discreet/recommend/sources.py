@@ -2,12 +2,12 @@
 
 A user's contribution to a sum is bounded row by row, so rows must be whole before anything is summed.
 
-A source is read twice, once to count the ratings of every user, once to put every rating into its place in a temporary
-file that sums then read. Memory holds the labels of users and one batch.
+A source is read twice: first to count the ratings of every user, then to put every rating into its place in a temporary
+file, from which sums are computed. Memory holds the labels of users and one batch.
 
 On a cluster (extra ``dask``) data frames are shuffled by a bucket, a fixed function of the user's label; afterwards
-every partition reports its buckets, and the fit goes on only if no bucket is in two partitions: then no user is. Sums
-are made where the rows are. Only sums of integers travel; noise is drawn in the process that runs the fit.
+every partition reports its buckets, and the fit continues only if no bucket (and so no user) is in two partitions. Sums
+are computed where the rows are. Only sums of integers travel; noise is drawn in the process that runs the fit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from discreet.records.clusters.workers import SummedParts, workers
 from discreet.records.sources import Source, source_of
 from discreet.tables.reading import as_column
 
-_CHANGED = "{} gave other ratings when it was read for the second time; write them to a file first"
+_CHANGED = "{} gave other ratings when it was read a second time; write them to a file first"
 _KEEP_BYTES = 1 << 28  # mapped pages that may stay before they are given back
 
 
@@ -46,10 +46,10 @@ _KEEP_BYTES = 1 << 28  # mapped pages that may stay before they are given back
 def opened_source(
     data: Any, scale: Scale | Clicks, catalog: Any, *, out_of_bounds: str = "error", duplicates: str = "error"
 ) -> Iterator[tuple[Ratings, NDArray[Any]]]:
-    """The checked ratings of a source with columns user, item, rating, and the catalog; as `ratings.read`.
+    """Return the checked ratings of a source with columns user, item, rating, and the catalog; see `ratings.read`.
 
-    The temporary files hold private ratings: only their owner can read them, no folder names them, and they end with
-    their use or with the process, however that ends.
+    The temporary files hold private ratings: only their owner can read them, they have no name, and they disappear
+    after use or with the process.
     """
     source = source_of(data)
     if source is None:
@@ -74,7 +74,7 @@ def opened_source(
 
 
 class _Held:
-    """Items and values of all ratings in mapped files; clicks have no values to hold."""
+    """Items and values of all ratings in mapped files; clicks have no values."""
 
     def __init__(self, size: int, kind: np.dtype[Any] | None) -> None:
         self._maps: list[mmap.mmap] = []
@@ -92,14 +92,14 @@ class _Held:
         return np.frombuffer(self._maps[-1], dtype=kind)
 
     def put(self, places: Any, items: NDArray[Any], values: NDArray[Any]) -> None:
-        """Write ratings to their places."""
+        """Write ratings into their places."""
         self.items[places] = items
         if self.stores_values:
             self.values[places] = values
         self.used(len(items))
 
     def used(self, entries: int) -> None:
-        """Give mapped pages back now and then; the system keeps them while there is room."""
+        """Return mapped pages to the system from time to time, which keeps them while memory allows."""
         self._read += 12 * entries
         if self._read > _KEEP_BYTES and hasattr(mmap, "MADV_DONTNEED"):
             for part in self._maps:
@@ -107,13 +107,13 @@ class _Held:
             self._read = 0
 
     def close(self) -> None:
-        """Forget the ratings, and with their maps the files."""
+        """Release the maps, and with them the files."""
         self.items, self.values = np.empty(0, np.int32), np.empty(0)
         self._maps = []
 
 
 def _counted(source: Source, with_items: bool) -> tuple[Any, Integers, Any]:
-    """Labels of users in order of appearance, their numbers of ratings, and all items if asked for."""
+    """Return users' labels in order of appearance, their numbers of ratings, and all items if requested."""
     labels = reading.read_users(pa.array([], source.schema.field(USER).type))
     counts, seen = np.zeros(0, dtype=np.int64), []
     for batch in source.batches([USER, ITEM] if with_items else [USER]):
@@ -130,7 +130,7 @@ def _counted(source: Source, with_items: bool) -> tuple[Any, Integers, Any]:
 
 
 def _value_type(source: Source, scale: Scale | Clicks, duplicates: str) -> np.dtype[Any] | None:
-    """What holds a rating without loss; None for clicks, float64 where ratings may be averaged."""
+    """Return a type that holds ratings without loss; None for clicks, float64 if ratings may be averaged."""
     if isinstance(scale, Clicks):
         return None
     if RATING in source.untyped:
@@ -175,7 +175,7 @@ def _place(
 
 
 def _sorted_rows(held: _Held, starts: Integers, n_items: int, duplicates: str) -> Integers:
-    """Sort every row by item, each at most once, block by block; rows move up where ratings were joined."""
+    """Sort every row by item, each at most once, block by block; rows move up where duplicates were averaged."""
     sizes, end = np.zeros(len(starts) - 1, dtype=np.int64), 0
     whole = Ratings(starts, held.items, held.values, n_items)
     for first, last in list(whole.blocks()):
@@ -206,23 +206,23 @@ class DaskRatings:
         self.n_users, self.n_items = n_users, n_items
 
     def total(self, shape: tuple[int, ...], add: Callable[[Ratings, Integers], None]) -> Integers:
-        """The exact sum over all users: one per thread of the workers, added up there."""
+        """Return the exact sum over all users, computed by the threads of the workers."""
         return self._parts.total(_total, (shape, add))
 
     def as_clicks(self) -> DaskRatings:
-        """The same rows, of which only the items count."""
+        """Return the same rows without their values: only the items count."""
         return DaskRatings(self._parts.derived(Ratings.as_clicks), self.n_users, self.n_items)
 
 
 def opened_collection(
     data: Any, scale: Scale | Clicks, catalog: Any, *, out_of_bounds: str = "error", duplicates: str = "error"
 ) -> tuple[DaskRatings, NDArray[Any]]:
-    """Checked ratings and the catalog; as `ratings.read`.
+    """Return checked ratings and the catalog; see `ratings.read`.
 
     Parameters
     ----------
     data : Dask data frame with columns user, item, rating; or a Dask array of one block of columns or a bag, made of
-        SciPy sparse matrices whose rows are users: a user is one row of one block.
+        SciPy sparse matrices whose rows are users; each user is one row of one block.
     """
     asked = workers()
     rules = {"out_of_bounds": out_of_bounds, "duplicates": duplicates}
@@ -250,7 +250,7 @@ def opened_collection(
 
 
 def _by_user(frame: Any, clicks: bool, catalog: Any) -> tuple[list[Any], NDArray[Any]]:
-    """Partitions that hold whole users, not yet computed, and the catalog."""
+    """Return partitions that hold whole users, not yet computed, and the catalog."""
     reading.check_columns(frame.columns, clicks)
     needed = [USER, ITEM] if clicks else [USER, ITEM, RATING]
     found = frame[ITEM].unique().compute() if catalog is None else []
@@ -262,14 +262,14 @@ def _by_user(frame: Any, clicks: bool, catalog: Any) -> tuple[list[Any], NDArray
 
 
 def _check_apart(buckets: list[NDArray[np.int64]]) -> None:
-    """Refuse partitions that share a bucket, and with it maybe a user."""
+    """Raise if two partitions share a bucket, and thus possibly a user."""
     together = np.concatenate(buckets)
     if len(np.unique(together)) != len(together):
         raise RuntimeError("the shuffle left ratings of one bucket of users in two partitions")
 
 
 def _columns(widths: set[int], catalog: Any) -> NDArray[Any]:
-    """The catalog of blocks of so many columns."""
+    """Return the catalog of blocks with this many columns."""
     if len(widths) != 1:
         raise ValueError(f"blocks of users have different numbers of columns: {sorted(widths)}")
     return np.arange(widths.pop()) if catalog is None else np.asarray(catalog)
@@ -279,7 +279,7 @@ def _columns(widths: set[int], catalog: Any) -> NDArray[Any]:
 
 
 class _Read:
-    """A partition's rows, the buckets of its users if it came out of a shuffle, and a checksum of what was read."""
+    """A partition's rows, the buckets of its users after a shuffle, and a checksum of its content."""
 
     def __init__(self, rows: Ratings, buckets: NDArray[np.int64]) -> None:
         self.rows, self.buckets = rows, buckets
@@ -291,7 +291,7 @@ def _with_buckets(frame: Any, n_buckets: int) -> Any:
 
 
 def _buckets(users: Any, n_buckets: int) -> NDArray[np.int64]:
-    """A fixed function of a user's id: equal ids, equal buckets, in every process and of every type."""
+    """Return a fixed function of a user's id: equal ids have equal buckets, in every process and for every type."""
     from pandas.util import hash_array
 
     people = read_people(reading.read_users(users), strict=True)
@@ -335,16 +335,16 @@ def _described(part: _Read) -> tuple[int, int, NDArray[np.int64], list[int]]:
 
 
 def _rows(part: _Read, expected: list[int]) -> Ratings:
-    """Rows for one thread: the cluster gives every thread of a worker a share of its own."""
+    """Return the rows for one thread; the cluster gives every thread of a worker its own share."""
     if part.checksum != expected:
         raise ValueError("a partition has other ratings than before")
-    # What came over a network may lie anywhere in memory.
+    # Arrays from the network may be unaligned.
     items = np.require(part.rows.items, requirements=["C", "A", "W"])
     return dataclasses.replace(part.rows, items=items, n_threads=1)
 
 
 def _total(asked: tuple[tuple[int, ...], Callable[[Ratings, Integers], None]], *parts: Ratings) -> Integers:
-    """One thread's share of a sum."""
+    """Return one thread's share of a sum."""
     shape, add = asked
     sums = np.zeros(shape, dtype=np.int64)
     with one_blas_thread:

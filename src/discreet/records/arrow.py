@@ -94,6 +94,7 @@ class FileRows(Rows):
         """The rows, one matrix per batch, without a copy."""
         for batch in self._batches:
             yield batch.column(ROWS).flatten().to_numpy(zero_copy_only=True).reshape(-1, self._width)
+            self._give_back(batch.nbytes)
 
     def valid(self, bounds: Bounds) -> NDArray[np.bool_]:
         """Which rows are finite and not absurd."""
@@ -113,7 +114,6 @@ class FileRows(Rows):
             null = None if null_rows is None else null_rows[rows]
             parts.append(ArrayRecords(clip(block), labels[rows], bounds, null))
             start = rows.stop
-            self._give_back(block.nbytes)
         largest = max((batch.nbytes for batch in self._batches), default=0)
         sizes = [batch.num_rows for batch in self._batches]
         local = LocalParts(parts, lambda: self._give_back(largest))
@@ -185,8 +185,7 @@ def encoded(
 ) -> FileRows:
     """The rows that a `Schema` makes of a table, batch by batch, in a file for this once."""
     table = _sourced(source, bad_rows)
-    reading = Encoded.of(table, schema, bad_rows)
-    return _temporary(lambda made: _convert(table, reading, made, progress), table.assumptions)
+    return mapped_rows(table, Encoded.of(table, schema, bad_rows), progress)
 
 
 def _sourced(source: Any, bad_rows: str) -> Source:
@@ -238,6 +237,7 @@ def opened(
     classes: Any = None,
     bad_rows: str = "error",
     ids: str | None = None,
+    labeled: bool = True,
     progress: Progress | None = None,
 ) -> FileRows:
     """The rows of a source, converted or encoded for this once; or those of an Arrow file that ``convert`` made.
@@ -248,23 +248,28 @@ def opened(
         isinstance(source, str | os.PathLike)
         and schema is None
         and ids is None
-        and _is_converted(source, target)
+        and _is_converted(source, target if labeled else "")
     ):
         with Path(source).open("rb") as stream:
             return FileRows(stream)
     table = _sourced(source, bad_rows)
     if schema is not None:
         reading: Reading = Encoded.of(table, schema, bad_rows)
-    elif target is None:
+    elif target is None and labeled:
         raise ValueError("name the column of labels: fit('data.parquet', target='y')")
     else:
         features = [name for name in table.schema.names if name not in (*table.keys, target, ids)]
         reading = Numbers.of(table, target, None if ids is None else features, classes, bad_rows)
     if ids is not None:
         reading = WithIds(table, reading, ids)
-    made = _temporary(lambda made: _convert(table, reading, made, progress), table.assumptions)
+    made = mapped_rows(table, reading, progress)
     made.ids = reading.ids if isinstance(reading, WithIds) else None
     return made
+
+
+def mapped_rows(table: Source, reading: Reading, progress: Progress | None = None) -> FileRows:
+    """What a reading makes of a table, in a file for this once."""
+    return _temporary(lambda made: _convert(table, reading, made, progress), table.assumptions)
 
 
 def _is_converted(source: str | os.PathLike[str], target: str | None) -> bool:

@@ -85,21 +85,28 @@ class Numbers(Reading):
 
     features: tuple[str, ...]
     lengths: tuple[int, ...]
-    target: str
+    target: str | None
     dtype: np.dtype[Any]
     label_type: Any
     classes: tuple[Any, ...] | None
     bad_rows: str
 
     @staticmethod
-    def of(table: Source, target: str, columns: Sequence[str] | None, classes: Any, bad_rows: str) -> Numbers:
-        """Return the reading of a table; raise if the types of its columns do not allow one."""
+    def of(
+        table: Source, target: str | None, columns: Sequence[str] | None, classes: Any, bad_rows: str
+    ) -> Numbers:
+        """Return the reading of a table; raise if the types of its columns do not allow one.
+
+        Without a target all labels are 0.
+        """
         own = [name for name in table.schema.names if name != target and name not in table.keys]
         features = own if columns is None else list(columns)
         _check_columns(table, features, target)
         kinds = [np.float64 if name in table.untyped else _numpy_type(table, name) for name in features]
         dtype = np.dtype(np.result_type(np.float32, *kinds))
         lengths = tuple(list_length(table.schema.field(name).type) for name in features)
+        if target is None:
+            return Numbers(tuple(features), lengths, None, dtype, pa.int64(), None, bad_rows)
         if target not in table.untyped or classes is None:
             kind = _label_type(table.schema.field(target).type)
             return Numbers(tuple(features), lengths, target, dtype, kind, None, bad_rows)
@@ -111,7 +118,7 @@ class Numbers(Reading):
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         """Features and target."""
-        return (*self.features, self.target)
+        return self.features if self.target is None else (*self.features, self.target)
 
     @cached_property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -133,17 +140,19 @@ class Numbers(Reading):
             else:
                 matrix[:, start] = read_numbers(as_column(cells, name))[0]
             start += max(length, 1)
-        return matrix, self._labels(batch.column(self.target))
+        if self.target is None:
+            return matrix, pa.array(np.zeros(batch.num_rows, dtype=np.int64))
+        return matrix, self._labels(batch.column(self.target), self.target)
 
-    def _labels(self, cells: Any) -> Any:
+    def _labels(self, cells: Any, target: str) -> Any:
         if self.classes is None:
             # Unsafe: types only grow, and text that is not UTF-8 is no reason to stop at somebody's label.
             return cells.cast(self.label_type, safe=False)
-        codes = category_codes(as_column(cells, self.target), self.classes)
+        codes = category_codes(as_column(cells, target), self.classes)
         if self.bad_rows == "error" and (codes < 0).any():
             raise ParameterError(
                 "y",
-                f"holds labels that are missing or outside classes, in column {self.target!r}",
+                f"holds labels that are missing or outside classes, in column {target!r}",
                 "correct them",
                 Setting("bad_rows", "null", purpose="to ignore such rows"),
             )
@@ -197,8 +206,8 @@ class Chosen(Reading):
         raise NotImplementedError
 
 
-def _check_columns(table: Source, features: Sequence[str], target: str) -> None:
-    table.require([*features, target])
+def _check_columns(table: Source, features: Sequence[str], target: str | None) -> None:
+    table.require(features if target is None else [*features, target])
     if not features:
         raise ValueError(f"{table.name!r} has no column but the target")
     for name in features:
@@ -216,7 +225,7 @@ def _check_columns(table: Source, features: Sequence[str], target: str) -> None:
                 f"column {name!r} holds {kind}, not numbers; declare its domain in a discreet.Schema and pass "
                 "schema=..., or leave it out"
             )
-    if pa.types.is_nested(table.schema.field(target).type):
+    if target is not None and pa.types.is_nested(table.schema.field(target).type):
         raise ValueError(
             f"column {target!r} holds {table.schema.field(target).type}, which is no label: labels are numbers, text "
             "or true/false"

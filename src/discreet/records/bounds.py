@@ -106,19 +106,23 @@ class Bounds:
         """Return the scale s of every row of a dense or CSR matrix; 0 for rows with non-finite or huge entries."""
         if isinstance(X, _SPARSE):
             X = without_duplicates(X)
-        n_rows, n_columns = X.shape
+        scales = np.empty(X.shape[0])
+        with np.errstate(all="ignore"):
+            for rows, squares in _squared_norms(X):
+                scales[rows] = self._scales_from(X, rows, squares)
+        return scales
+
+    def _scales_from(self, X: Any, rows: slice, squares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the scales of some rows with these squared norms."""
+        n_columns = X.shape[1]
         if n_columns > _MAX_COLUMNS:
             raise ValueError(f"at most 2**31 columns are supported, got {n_columns}")
         radius = self.feature_norm * (1.0 - (n_columns + 8) * 2.0**-52)
         one = 1.0 if self.intercept else 0.0
-        scales = np.empty(n_rows)
-        with np.errstate(all="ignore"):
-            for rows, squares in _squared_norms(X):
-                norms = np.sqrt(squares + one)
-                scales[rows] = np.where(norms <= radius, 1.0, radius / norms)
-                for offset in np.flatnonzero(~(squares <= _SAFE_SQUARE)):
-                    row = rows.start + int(offset)
-                    scales[row] = _scale_of_large_row(_row(X, row), radius, one)
+        norms = np.sqrt(squares + one)
+        scales = np.where(norms <= radius, 1.0, radius / norms)
+        for offset in np.flatnonzero(~(squares <= _SAFE_SQUARE)):
+            scales[offset] = _scale_of_large_row(_row(X, rows.start + int(offset)), radius, one)
         return scales
 
     def squared_norms(self, X: Any) -> NDArray[np.float64]:

@@ -119,6 +119,20 @@ class ClippedRows(Records):
         other._set_labels(y)
         return other
 
+    def with_rows(self, matrix: Any, scales: Array, bounds: Bounds) -> Self:
+        """Return the same records with other rows and their scales, which obey ``bounds``; nothing is checked.
+
+        Null records stay null. Dense rows are zero there, and a CSR matrix stores the same places as before.
+        """
+        other = copy.copy(self)
+        vars(other).pop("squared_norms", None)
+        other.matrix, other.scales, other.bounds = matrix, scales, bounds
+        other.n_features = bounds.n_features(self.n_columns)
+        other._in_place = not self.sparse and _is_native(matrix)
+        other._usable = dict.fromkeys(self._usable, other._in_place)
+        other._csr_chunks = {}
+        return other
+
     def __sizeof__(self) -> int:
         """Bytes of rows, scales and labels: what clusters go by when they place or spill parts."""
         rows = [self.matrix.data, self.matrix.indices, self.matrix.indptr] if self.sparse else [self.matrix]
@@ -190,7 +204,6 @@ class ClippedRows(Records):
         ``compiled`` code adds up in another order than NumPy, so a public number must decide.
         """
         dots = np.empty((self.n_samples, theta.shape[1]))
-        weights, sizes = by_class(theta, self.n_columns), groups(theta.shape[1])
 
         def lane_fill(lane: slice) -> None:
             copies = np.empty(
@@ -199,7 +212,7 @@ class ClippedRows(Records):
             for rows in _cut(lane, self._chunk):
                 made = dots[rows]
                 if self.sparse:
-                    made[:] = _csr_view(self.matrix, rows) @ theta[: self.n_columns]
+                    made[:] = csr_view(self.matrix, rows) @ theta[: self.n_columns]
                     made += theta[-1] if self.bounds.intercept else 0.0
                 elif not compiled:
                     block = self._copy_rows(rows, copies)
@@ -207,14 +220,28 @@ class ClippedRows(Records):
                         made[:, j] = np.einsum("ij,j->i", block, np.ascontiguousarray(one[: self.n_columns]))
                     made += theta[-1] if self.bounds.intercept else 0.0
                 else:
-                    out = np.empty((len(weights), len(made)))
+                    out = np.empty((theta.shape[1], len(made)))
                     block = wide(self._copy_rows(rows, copies))
+                    weights, sizes = by_class(theta, self.n_columns), groups(theta.shape[1])
                     passes.dot_products(block, weights, sizes, self._height, out)
                     made[:] = out.T
                 by_row(self.scales[rows], made)
 
         self._map(lane_fill)
         return dots
+
+    def shortened(self, lost: Array, norm: float, slack: float, compiled: bool) -> Self:
+        """Return the records v, each scaled so that |v|^2 - |``lost``^T v|^2 is at most ``norm``^2.
+
+        ``slack`` bounds the error of these squares, over |v|^2. Every factor is a function of its own row, to the last
+        bit.
+        """
+        dots, squares = self.separate_dots(lost, compiled=compiled), self.squared_norms
+        length = np.sqrt(squares * (1 + slack) - np.einsum("ij,ij->i", dots, dots))
+        other = copy.copy(self)
+        vars(other).pop("squared_norms", None)  # of the longer records
+        other.scales = self.scales * (norm * (1 - 2.0**-48) / np.maximum(length, norm))
+        return other
 
     def weighted_sum(self, weights: ArrayLike) -> Array:
         """Return sum_i w_i v_i for one finite weight per record; weights of null records are ignored."""
@@ -482,7 +509,7 @@ class ClippedRows(Records):
         for rows in _cut(lane, self._chunk):
             if self.sparse:
                 if rows.start not in self._csr_chunks:
-                    self._csr_chunks[rows.start] = _csr_view(self.matrix, rows)
+                    self._csr_chunks[rows.start] = csr_view(self.matrix, rows)
                 yield rows, self._csr_chunks[rows.start]
             else:
                 yield rows, self.matrix[rows] if usable else self._copy_rows(rows, copies)
@@ -602,13 +629,14 @@ def _without_rows(X: Any, null: NDArray[np.bool_]) -> Any:
     return type(X)((data, X.indices, X.indptr), shape=X.shape)
 
 
-def _csr_view(X: Any, rows: slice) -> Any:
+def csr_view(X: Any, rows: slice) -> Any:
     """Return a block of CSR rows that shares the entries of X."""
     indptr = X.indptr[rows.start : rows.stop + 1]
     entries = slice(int(indptr[0]), int(indptr[-1]))
-    return sp.csr_array(
-        (X.data[entries], X.indices[entries], indptr - indptr[0]), shape=(rows.stop - rows.start, X.shape[1])
-    )
+    view = sp.csr_array((len(indptr) - 1, X.shape[1]), dtype=X.dtype)
+    # SciPy's constructor would copy parts of less than half of an array.
+    view.data, view.indices, view.indptr = X.data[entries], X.indices[entries], indptr - indptr[0]
+    return view
 
 
 def add_up(parts: list[Array], shape: tuple[int, ...]) -> Array:

@@ -18,7 +18,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from discreet.records.sources import SUFFIXES, Source, batch_rows
-from discreet.tables.reading import CsvFile, TableError
+from discreet.tables.csv_files import CsvFile
+from discreet.tables.reading import TableError
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 

@@ -151,7 +151,13 @@ def refuse_infinite(X: Any, rows: Any, largest: float, *, fitting: bool) -> None
     """Raise for the first cell of the matrix ``rows``, made of X, that is NaN or beyond ``largest``."""
     sparse = sp.issparse(rows)
     entries = rows.data if sparse else rows
-    with np.errstate(invalid="ignore"):
+    with np.errstate(all="ignore"):
+        if entries.dtype == np.float64 and entries.flags.c_contiguous:
+            flat = entries.reshape(-1)
+            if (
+                flat @ flat <= largest
+            ):  # the usual case in one pass: no entry is beyond the root of the sum of squares
+                return
         if entries.size == 0 or max(-float(entries.min()), float(entries.max())) <= largest:
             return  # NaN would be both the smallest and the largest
     bad = np.argwhere(~(np.abs(np.asarray(entries, dtype=np.float64)) <= largest))[
@@ -246,6 +252,16 @@ def is_dask(data: Any) -> bool:
     return base is not None and bool(base.is_dask_collection(data))
 
 
+def refuse_source(name: str, data: Any) -> None:
+    """Raise if rows are in a file, a query or a frame of Spark, where they have to be in memory."""
+    if is_source(data) and not is_dask(data):
+        raise ParameterTypeError(
+            name,
+            "must be in memory here, not a file, a query or a Spark frame",
+            "read it first, for example by pyarrow.parquet.read_table(path)",
+        )
+
+
 @contextmanager
 def open_rows(
     X: Any,
@@ -257,6 +273,7 @@ def open_rows(
     bad_rows: str = "error",
     ids: str | None = None,
     sums: bool = False,
+    labeled: bool = True,
 ) -> Iterator[tuple[Any, Any]]:
     """Open rows and labels: sources are mapped, collections on a cluster stay there, anything else is unchanged.
 
@@ -270,6 +287,7 @@ def open_rows(
     bad_rows : {"error", "null"}, of the estimator.
     ids : the column that says whose row each is; only for sources, whose rows then have ``ids``.
     sums : whether nothing but sums over rows will be asked for: then those of a cluster stay where they are.
+    labeled : whether rows of a source have labels; if not, all its columns are features and all labels 0.
     """
     if isinstance(X, Rows):
         yield X, X.labels if y is None else y  # type: ignore[attr-defined]  # files have labels
@@ -284,7 +302,12 @@ def open_rows(
     if table is not None:
         from discreet.records import arrow
 
-        rules: dict[str, Any] = {"schema": schema, "classes": classes, "bad_rows": bad_rows}
+        rules: dict[str, Any] = {
+            "schema": schema,
+            "classes": classes,
+            "bad_rows": bad_rows,
+            "labeled": labeled,
+        }
         if there and is_from(X, "pyspark.sql", "DataFrame"):
             from discreet.records.clusters.spark import SparkRows
 
@@ -393,6 +416,8 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
             Setting("max_rows_per_group", purpose="with groups=schema.groups(table) in fit"),
             "use a schema without a group column if each person has one row",
         )
+    if not isinstance(X, np.ndarray):
+        refuse_source("X", X)
     if X is None or isinstance(X, Mapping):
         raise ParameterTypeError(
             "X",
@@ -446,7 +471,14 @@ def _first_missing(labels: NDArray[Any]) -> int | None:
     """Return the row of the first missing label; raise if no label can be a class."""
     if (none := missing(labels)).any():
         return int(np.argmax(none))
-    check_classification_targets(labels)
+    if labels.dtype.kind in "mM":
+        raise ParameterError(
+            "y",
+            f"{_LABELS}, got {labels.dtype}",
+            "write dates and lengths of time as text, here and in classes",
+        )
+    if labels.ndim != 1 or labels.dtype.kind not in "biuU":  # any of these can be a class
+        check_classification_targets(labels)
     return None
 
 
@@ -656,6 +688,10 @@ def class_count(n_classes: int | None, classes: Any) -> int:
     return _checks.count("n_classes", n_classes, at_least=2)
 
 
+_NO_LABELS = frozenset("mMcOV")  # a model file could not hold them
+_LABELS = "must be text, whole numbers or true/false"
+
+
 def declared_classes(classes: Any) -> NDArray[Any]:
     """Return the declared labels in order; raise for mixed kinds, which NumPy would make texts that match nothing."""
     if isinstance(classes, set | frozenset | Mapping | str):
@@ -668,6 +704,12 @@ def declared_classes(classes: Any) -> NDArray[Any]:
             "classes",
             "must be all text, all numbers or all true/false, not a mixture, got "
             f"{described(given, most=20)}",
+        )
+    if kinds & _NO_LABELS:
+        raise ParameterError(
+            "classes",
+            f"{_LABELS}, got {described(given)}",
+            "write dates and lengths of time as text, here and in y",
         )
     known = np.unique(np.asarray(classes))
     if len(known) < 2 or len(known) != len(given):

@@ -8,6 +8,7 @@ row changes one row of the result.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import itertools
 import math
 import re
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from decimal import Decimal
 from numbers import Complex, Integral, Rational
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +42,29 @@ class SchemaError(HintedError, ValueError):
     """A schema is malformed, or a table does not fit it. The message names columns and never quotes a cell."""
 
 
+class Declared:
+    """Answer unknown parameters of what a schema declares by an ``example`` of how it is written."""
+
+    example: ClassVar[str]
+
+    def __new__(cls, *values: Any, **given: Any) -> Self:
+        signature = inspect.signature(cls)
+        for name in given:
+            if name not in signature.parameters:
+                known = ", ".join(signature.parameters) or "none"
+                raise TypeError(
+                    f"{cls.__name__} has no parameter {name!r}; write {cls.example}, there are {known}"
+                )
+        if values or given:  # copies are made without any
+            try:
+                signature.bind(*values, **given)
+            except TypeError as error:
+                raise TypeError(f"{cls.__name__}: {error}; write {cls.example}") from None
+        return super().__new__(cls)
+
+
 @dataclass(frozen=True)
-class Numeric:
+class Numeric(Declared):
     """A number in a public interval, scaled linearly to [-1, 1]; values outside are clipped to it.
 
     A missing cell becomes ``default``, by default the middle of the interval. With ``missing_feature``, a second
@@ -72,6 +94,7 @@ class Numeric:
     """
 
     kind: ClassVar[str] = "numeric"
+    example: ClassVar[str] = "Numeric(0, 100)"
     lower: float
     upper: float
     default: float | None = None
@@ -124,7 +147,7 @@ class Numeric:
 
 
 @dataclass(frozen=True)
-class Binned:
+class Binned(Declared):
     """The interval that contains a number, one-hot; ``edges`` are public and the outer intervals unbounded.
 
     A value equal to an edge belongs to the interval above it; a missing cell becomes all zeros.
@@ -145,6 +168,7 @@ class Binned:
     """
 
     kind: ClassVar[str] = "binned"
+    example: ClassVar[str] = "Binned([0, 18, 65, 120])"
     edges: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -167,7 +191,7 @@ class Binned:
 
 
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(Declared):
     """One of finitely many public categories, one-hot; a missing cell becomes all zeros.
 
     So does an undeclared category, unless ``unknown`` is "bucket": then all undeclared ones share an extra feature.
@@ -190,6 +214,7 @@ class Categorical:
     """
 
     kind: ClassVar[str] = "categorical"
+    example: ClassVar[str] = "Categorical(['no', 'yes'])"
     categories: tuple[Label, ...]
     unknown: Literal["ignore", "bucket"] = "ignore"
 
@@ -213,7 +238,7 @@ class Categorical:
 
 
 @dataclass(frozen=True)
-class Boolean:
+class Boolean(Declared):
     """True or false (also written yes/no, 1/0, t/f, y/n), as +1 and -1; a missing cell becomes 0.
 
     Notes
@@ -227,6 +252,7 @@ class Boolean:
     """
 
     kind: ClassVar[str] = "boolean"
+    example: ClassVar[str] = "Boolean()"
 
     def feature_names(self, column: str) -> list[str]:
         """Return one feature, named like its column."""
@@ -247,7 +273,7 @@ class Boolean:
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Declared):
     """Open text: words are hashed to ``n_features`` signed counts, scaled to Euclidean norm 1.
 
     The hash is fixed and public, so no vocabulary is read from the data. Two words may share a feature; more features
@@ -273,6 +299,7 @@ class Text:
     """
 
     kind: ClassVar[str] = "text"
+    example: ClassVar[str] = "Text(256)"
     n_features: int = 256
     square_roots: bool = False
 
@@ -316,7 +343,7 @@ DOMAINS: dict[str, type[Domain]] = {kind.kind: kind for kind in (Numeric, Binned
 
 
 @dataclass(frozen=True)
-class Target:
+class Target(Declared):
     """The column to predict, with its public classes, or the bounds of a number.
 
     Parameters
@@ -338,6 +365,7 @@ class Target:
     ('no', 'yes')
     """
 
+    example: ClassVar[str] = "Target('ill', classes=['no', 'yes']) or Target('costs', bounds=(0, 1e5))"
     column: str
     classes: tuple[Label, ...] = ()
     bounds: tuple[float, float] | None = None
@@ -357,6 +385,10 @@ class Target:
         _check_labels(self.classes, "classes", at_least=2)
         if len({type(label) for label in self.classes}) > 1:
             raise SchemaError("classes must be all text, all whole numbers or all true/false, not a mixture")
+        if any(isinstance(label, int) and not -(2**63) <= label < 2**63 for label in self.classes):
+            raise SchemaError(
+                "classes that are whole numbers must lie between -2**63 and 2**63 - 1; write them as text"
+            )
 
 
 def check_keys(content: Any, allowed: set[str], required: set[str], what: str) -> None:

@@ -1,27 +1,18 @@
-"""Tables in and out: CSV and Parquet files, Arrow tables, pandas frames, dictionaries of columns, ids of people.
-
-CSV cells are always read as text and interpreted by the schema. If a reader guessed the type of a column, the treatment
-of every row would depend on every other row, which no sensitivity bound covers.
-"""
+"""Tables and their columns: files, Arrow tables, pandas and polars frames, dictionaries of columns, ids of people."""
 
 from __future__ import annotations
 
 import copy
-import csv
-import io
-import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet._files import write_atomically
 from discreet._typing import Array
 from discreet.tables.domains import MISSING_WORDS, cell_number, cell_text, distinct_texts
 
@@ -115,9 +106,15 @@ def read_table(
         malformed, so that no line can raise an error or touch the rows of others.
     separator : the character between the fields of a CSV file.
     """
+    from discreet.tables.csv_files import read_csv  # which raises errors of this module
+
     path = Path(path)
-    read_csv: Callable[..., Any] = partial(_read_csv, separator=separator)
-    readers = {".csv": read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
+    readers: dict[str, Callable[..., Any]]
+    readers = {
+        ".csv": partial(read_csv, separator=separator),
+        ".parquet": _read_parquet,
+        ".pq": _read_parquet,
+    }
     if path.suffix.lower() not in readers:
         raise TableError(f"{str(path)!r}: the name must end in one of {', '.join(readers)}")
     if not path.exists():
@@ -171,10 +168,10 @@ def require_columns(table: TableLike, needed: Sequence[str]) -> None:
     names = column_names(table)
     missing = [name for name in needed if name not in names]
     if missing:
-        raise TableError(f"no such column: {_quoted(missing)}; the table has {_quoted(names)}")
+        raise TableError(f"no such column: {quoted(missing)}; the table has {quoted(names)}")
     twice = [name for name in needed if names.count(name) > 1]
     if twice:
-        raise TableError(f"more than one column is named {_quoted(twice)}; rename all but one")
+        raise TableError(f"more than one column is named {quoted(twice)}; rename all but one")
 
 
 def column(table: TableLike, name: str) -> Any:
@@ -269,164 +266,6 @@ def legible(cells: Any) -> Any:
         return pa.array([text and text.decode(errors="replace") for text in raw], cells.type)
 
 
-def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
-    """Write named columns of equal length as a CSV file that only its owner can read, completely or not at all."""
-    import pyarrow as pa
-    import pyarrow.csv as csv
-
-    table = pa.table({name: pa.array(np.asarray(values)) for name, values in columns.items()})
-    stream = io.BytesIO()
-    csv.write_csv(table, stream)
-    write_atomically(path, stream.getvalue(), private=True)  # predictions reveal something about the rows
-
-
-def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str, separator: str) -> Any:
-    """Read text cells; malformed lines are an error, or each is one row of missing cells."""
-    import pyarrow as pa
-    import pyarrow.csv as csv
-
-    file = CsvFile(str(path), lambda: path.open("rb"), columns, bad_rows=bad_rows, separator=separator)
-    if bad_rows == "null":
-        return pa.Table.from_batches(file.batches(), schema=file.schema)
-    with file.errors():  # all at once, which is faster than batch by batch
-        return csv.read_csv(path, **file.options())
-
-
-class CsvFile:
-    """A CSV file whose cells are read as text, in batches; its first line is read and checked at once.
-
-    Parameters
-    ----------
-    name : for errors.
-    stream : opens the file for reading bytes.
-    columns : names of the columns to read, all by default.
-    bad_rows : with "null" no line raises an error, as in `read_table`.
-    separator : the character between fields.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        stream: Callable[[], IO[bytes]],
-        columns: Sequence[str] | None = None,
-        *,
-        bad_rows: str = "error",
-        separator: str = ",",
-    ) -> None:
-        import pyarrow as pa
-
-        self.name, self._stream, self._by_lines = name, stream, bad_rows == "null"
-        self._separator = separator
-        self._refuse_other_formats()
-        self._names = self._header()
-        _require_in_header(name, self._names, columns)
-        self._wanted = list(columns) if columns is not None else self._names
-        self.schema = pa.schema([(name, pa.string()) for name in self._wanted])
-
-    def batches(self) -> Iterator[Any]:
-        """Yield batches of rows."""
-        import pyarrow.csv as csv
-
-        if self._by_lines:
-            yield from self._lines()
-            return
-        with self.errors(), self._stream() as opened, csv.open_csv(opened, **self.options()) as reader:
-            yield from reader
-
-    def _header(self) -> list[str]:
-        import pyarrow.csv as csv
-
-        with self._stream() as stream:
-            if not self._by_lines:
-                parse = csv.ParseOptions(delimiter=self._separator)
-                with self.errors(), csv.open_csv(stream, parse_options=parse) as reader:
-                    return list(reader.schema.names)
-            names = _fields(next(stream, b""), self._separator)
-        if names is None or len(set(names)) != len(names):
-            raise TableError(f"{self.name!r} does not begin with a line of different column names in UTF-8")
-        return names
-
-    def _lines(self) -> Iterator[Any]:
-        """Read one line as one row, whatever it holds: no line may swallow, split or delete the rows of others.
-
-        Quotes must therefore close within their line, and a blank or malformed line is a row of missing cells.
-        """
-        import pyarrow as pa
-
-        places, width = [self._names.index(name) for name in self._wanted], len(self._names)
-        nothing: list[str | None] = [None] * width
-        with self._stream() as stream:
-            next(stream)
-            while lines := list(itertools.islice(stream, _LINES)):
-                rows = [
-                    fields if len(fields := _fields(line, self._separator) or []) == width else nothing
-                    for line in lines
-                ]
-                cells = [pa.array([row[place] or None for row in rows], pa.string()) for place in places]
-                yield pa.record_batch(cells, schema=self.schema)
-
-    def options(self) -> dict[str, Any]:
-        """Return how Arrow reads the file: every cell as text, an empty one as missing."""
-        import pyarrow as pa
-        import pyarrow.csv as csv
-
-        convert = csv.ConvertOptions(
-            column_types=dict.fromkeys(self._names, pa.string()),
-            include_columns=self._wanted,
-            strings_can_be_null=True,
-            null_values=[""],
-        )
-        # A blank line is no row of several columns, but the missing cell of a single one.
-        parse = csv.ParseOptions(delimiter=self._separator, ignore_empty_lines=len(self._names) > 1)
-        return {"parse_options": parse, "convert_options": convert}
-
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Replace errors of Arrow, which quote somebody's record, by errors that name only the kind of problem."""
-        import pyarrow as pa
-
-        try:
-            yield
-        except UnicodeDecodeError:
-            raise TableError(f"{self.name!r} is not UTF-8 text; {_SAVE_AS_UTF8}") from None
-        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            if "UTF8" in str(error):
-                raise TableError(f"{self.name!r} is not UTF-8 text; {_SAVE_AS_UTF8}") from None
-            if "straddling" in str(error):
-                raise TableError(
-                    f"{self.name!r} has a line of more than {_LONGEST_LINE >> 20} MB; is a quotation mark left open?"
-                ) from None
-            raise TableError(
-                f"{self.name!r} is not a readable CSV file (lines with different numbers of fields); "
-                "it needs a line of column names and then as many comma-separated fields in each line"
-            ) from None
-
-    def _refuse_other_formats(self) -> None:
-        """Raise if the first line, the only one that may be described, shows another kind of file."""
-        with self._stream() as stream:
-            line = stream.readline(_LONGEST_LINE)
-        for mark, kind in _OTHER_FORMATS.items():
-            if line.startswith(mark):
-                raise TableError(f"{self.name!r} is not a CSV file: {kind}")
-        if b"\0" in line:
-            raise TableError(
-                f"{self.name!r} is not a CSV file: its first line holds zero bytes, as UTF-16 and what is not text do"
-            )
-
-
-def _fields(line: bytes, separator: str) -> list[str] | None:
-    """Return the fields of one line; None if it is not one well-formed line of text."""
-    # What is not UTF-8 becomes characters that match no domain.
-    text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig", errors="replace")
-    if "\r" in text or "\0" in text:
-        return None
-    try:
-        rows = list(csv.reader([text], delimiter=separator, strict=True))
-    except csv.Error:
-        return None
-    return rows[0] if len(rows) == 1 else None
-
-
 def _read_parquet(path: Path, columns: Sequence[str] | None, bad_rows: str) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as parquet
@@ -440,39 +279,6 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, bad_rows: str) -> A
         raise TableError(f"{str(path)!r} is not a readable Parquet file: {reason}") from None
 
 
-def _require_in_header(file: str, names: Sequence[str], columns: Sequence[str] | None) -> None:
-    """Raise unless the first line of a CSV file names the columns; the line is not quoted, it may be a record."""
-    if len(set(names)) < len(names):
-        twice = [name for name in columns or [] if list(names).count(name) > 1]
-        named = f"more than one column is named {_quoted(twice)}"
-        which = named if twice else "two columns have the same name"
-        raise TableError(f"{file!r}: {which} in its first line; rename all but one")
-    missing = [name for name in columns or [] if name not in names]
-    if not missing:
-        return
-    wanted = {name.casefold() for name in missing}
-    alike = [name for name in names if name.strip().casefold() in wanted]
-    separators = [mark for mark in (";", "\t", "|") if len(names) == 1 and mark in names[0]]
-    if alike:
-        hint = f"it has {_quoted(alike)}, and names must agree in every letter"
-    elif separators:
-        mark = repr(separators[0])
-        hint = (
-            f"its fields are separated by {mark}: save it with commas, or read it with separator={mark} (in the "
-            f"shell: --separator {'tab' if separators[0] == chr(9) else mark})"
-        )
-    elif any("\N{REPLACEMENT CHARACTER}" in name for name in names):
-        hint = f"its first line is not UTF-8 text; {_SAVE_AS_UTF8}"
-    elif len(missing) == len(columns or []):
-        hint = (
-            f"its first line, which must hold the names of the columns, has none of them among {len(names)} fields; "
-            "if the names are missing, add them (the line is not shown here: it may be somebody's record)"
-        )
-    else:
-        hint = f"its first line names {len(names)} columns, but not these"
-    raise TableError(f"{file!r}: no such column: {_quoted(missing)}; {hint}")
-
-
 def _require_in_file(path: Path, names: Sequence[str], columns: Sequence[str] | None) -> None:
     try:
         require_columns(dict.fromkeys(names), columns or [])
@@ -480,24 +286,10 @@ def _require_in_file(path: Path, names: Sequence[str], columns: Sequence[str] | 
         raise TableError(f"{str(path)!r}: {error}") from None
     twice = sorted({name for name in names if list(names).count(name) > 1})
     if twice:
-        raise TableError(f"{str(path)!r}: more than one column is named {_quoted(twice)}; rename all but one")
+        raise TableError(f"{str(path)!r}: more than one column is named {quoted(twice)}; rename all but one")
 
 
-_LINES = 1 << 14  # of one batch
-_LONGEST_LINE = 1 << 20  # Arrow reads blocks of this size, and no line may be longer
-_UTF16 = "it is UTF-16 text; save it as UTF-8, for instance by `iconv -f utf-16 -t utf-8 OLD > NEW`"
-_OTHER_FORMATS = {
-    b"PAR1": "it is a Parquet file, whose name must end in .parquet",
-    b"\xff\xfe": _UTF16,
-    b"\xfe\xff": _UTF16,
-    b"PK\x03\x04": "it is an archive or a spreadsheet; save the table in it as CSV",
-    b"\x1f\x8b": "it is compressed; unpack it first",
-    b"\x89PNG": "it is a picture",
-}
-_SAVE_AS_UTF8 = "save it as UTF-8, for instance by `iconv -f latin1 -t utf-8 OLD > NEW`"
-
-
-def _quoted(names: Sequence[str]) -> str:
+def quoted(names: Sequence[str]) -> str:
     shown = [repr(name) for name in names[:20]]
     return ", ".join(shown) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 

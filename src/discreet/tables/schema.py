@@ -125,13 +125,13 @@ class Schema:
                 f"the target must say what is possible: Target({self.target!r}, classes=[...]) or "
                 f"Target({self.target!r}, bounds=(lowest, highest))"
             )
-        if self.target is not None and self.target.column in self.columns:
-            raise SchemaError(
-                f"the target {self.target.column!r} must not be among the columns to learn from"
-            )
         if self.group is not None and not isinstance(self.group, str):
             raise SchemaError(f"the group must be the name of a column, got {self.group!r}")
-        if self.group in self.columns or (self.target is not None and self.group == self.target.column):
+        if len(set(self.needed)) < len(self.needed):
+            if self.target is not None and self.target.column in self.columns:
+                raise SchemaError(
+                    f"the target {self.target.column!r} must not be among the columns to learn from"
+                )
             raise SchemaError(
                 f"the group {self.group!r} holds person ids, and must be neither a feature nor the target"
             )

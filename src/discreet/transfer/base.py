@@ -24,7 +24,7 @@ from discreet.privacy.statement import (
     PrivacyStatement,
 )
 from discreet.records.clusters.dask import labels_of
-from discreet.records.open import Labels, Rows, check_people, is_dask, open_rows, split_target
+from discreet.records.open import Labels, Rows, check_people, is_dask, open_rows, refuse_source, split_target
 from discreet.release import Carried
 from discreet.tables.domains import cell_text
 from discreet.tables.reading import as_cells, column_names, is_frame, is_from, to_numbers
@@ -207,6 +207,7 @@ def as_table(name: str, X: Any) -> Any:
 
 def _array(name: str, X: Any) -> NDArray[Any]:
     """Convert to an array; lists become numbers, because otherwise one cell would decide the dtype of all others."""
+    refuse_source(name, X)
     cells = as_cells(X)
     if cells is X or cells.dtype != object:
         return cells

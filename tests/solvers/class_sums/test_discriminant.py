@@ -20,7 +20,6 @@ from discreet.sets import L2Ball
 from discreet.solvers.class_sums.discriminant import (
     NoisyDiscriminant,
     along,
-    class_shares,
     column_means,
     directions,
     hidden_share,
@@ -35,28 +34,30 @@ from discreet.solvers.class_sums.mechanism import (
     _split_sparse,
     split,
 )
+from discreet.solvers.second_order.margins import class_shares
 
 RELATIONS = list(Neighboring)
 PROMISE = Guarantee(1.0, 1e-6)
 
 
-def sums_of(X, codes, n_classes, norm=1.0):
+def sums_of(X, codes, n_classes, norm=1.0, constant=CONSTANT):
     """The exact sums, by definition."""
-    rows = np.hstack([np.maximum(X, 0), np.maximum(-X, 0), np.full((len(X), 1), CONSTANT * norm)])
-    longest = norm * math.sqrt(1 + CONSTANT**2)
+    rows = np.hstack([np.maximum(X, 0), np.maximum(-X, 0), np.full((len(X), 1), constant * norm)])
+    longest = norm * math.sqrt(1 + constant**2)
     rows = rows * np.minimum(1, longest / np.linalg.norm(rows, axis=1))[:, None]
     return np.stack([rows[codes == k].sum(axis=0) for k in range(n_classes)])
 
 
-def mechanism(n=3, p=4, k=2, relation=Neighboring.REPLACE_ONE, norm=1.0, noise=1.0):
-    return ClassSumsMechanism(n, p, k, norm, relation, noise)
+def mechanism(n=3, p=4, k=2, relation=Neighboring.REPLACE_ONE, norm=1.0, noise=1.0, constant=CONSTANT):
+    return ClassSumsMechanism(n, p, k, norm, relation, noise, constant=constant)
 
 
+@pytest.mark.parametrize("constant", [CONSTANT, 4 * CONSTANT])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.lemma("discriminant.md#theorem-1")
-def test_no_pair_of_rows_is_further_apart_than_the_sensitivity_and_some_are_as_far(relation):
+def test_no_pair_of_rows_is_further_apart_than_the_sensitivity_and_some_are_as_far(relation, constant):
     rng = np.random.default_rng(0)
-    bound = mechanism(relation=relation).gaussian.sensitivity.value
+    bound = mechanism(relation=relation, constant=constant).gaussian.sensitivity.value
     largest = 0.0
     for trial in range(4000):
         one, two = (
@@ -66,12 +67,14 @@ def test_no_pair_of_rows_is_further_apart_than_the_sensitivity_and_some_are_as_f
         )
         if trial == 0:
             one = two = np.array([[1.0, 0, 0, 0]])
-        first = sums_of(one, np.zeros(1, int), 2)
-        second = sums_of(two, np.ones(1, int) if trial % 2 == 0 else np.zeros(1, int), 2)
+        first = sums_of(one, np.zeros(1, int), 2, constant=constant)
+        second = sums_of(two, np.ones(1, int) if trial % 2 == 0 else np.zeros(1, int), 2, constant=constant)
         if relation is not Neighboring.REPLACE_ONE:
             second = np.zeros_like(second)
         largest = max(largest, float(np.linalg.norm(first - second)))
     assert bound * (1 - 1e-9) <= largest <= bound
+    # the bound of a smaller constant is false
+    assert largest > mechanism(relation=relation, constant=constant / 2).gaussian.sensitivity.value
 
 
 def test_rows_of_one_class_that_keep_their_signs_would_be_too_far_apart():

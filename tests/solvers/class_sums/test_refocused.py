@@ -8,6 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 from discreet import PrivateLogisticRegression, PrivateSparseLogisticRegression, insecure_noise
+from discreet.audit.replay import replay
+from discreet.audit.trace import running
 from discreet.estimators.encoder import SquareRootRows
 from discreet.losses import Logistic, Softmax
 from discreet.mechanisms.samplers.entropy import fresh_entropy
@@ -18,8 +20,14 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.solvers.class_sums import focused_rows, refocused
 from discreet.solvers.class_sums.column_evidence import column_sizes, leans, water_filling
-from discreet.solvers.class_sums.mechanism import CONSTANT, split
-from discreet.solvers.class_sums.refocused import CAP, RefocusedSums, difference_weight, total_and_difference
+from discreet.solvers.class_sums.mechanism import CONSTANT
+from discreet.solvers.class_sums.refocused import (
+    CAP,
+    RefocusedPlan,
+    RefocusedSums,
+    difference_weight,
+    total_and_difference,
+)
 
 RELATIONS = list(Neighboring)
 SECOND = "sums of the classes in weighted columns"
@@ -114,10 +122,10 @@ def test_residual_sums_move_as_far_as_declared(relation):
     assert np.linalg.norm(change) > plan.weighted_sums("sums of residuals", CAP / 2).sensitivity.value
 
 
-def turned(rows, weights):
+def turned(record, weights):
     """The totals and differences that one record adds."""
-    parts = split(rows, 0.0, focused_rows.UNIT)
-    return np.concatenate([parts.weighted_sum(np.full(1, weight))[:-1] for weight in weights])
+    factors = np.outer(weights, np.ones(2))
+    return focused_rows.split_sums(record, np.ones(5), factors, 0.0)[:, :-1].ravel()
 
 
 @pytest.mark.parametrize("relation", [Neighboring.ADD_REMOVE_ONE, Neighboring.ZERO_OUT])
@@ -130,7 +138,7 @@ def test_total_and_difference_move_by_one_record(relation, share):
     total = math.sqrt(1 - difference**2)
     assert 0.5 <= difference**2 <= 0.8 + 1e-12
     for sign, row in ((1.0, [0.3, -0.4, 0, 0, 0]), (-1.0, [0, 0, 5.0, 0, 0])):
-        rows = focused_rows.focused(one_record(row, sign, problem), np.ones(5))
+        rows = one_record(row, sign, problem)
         moved = np.linalg.norm(turned(rows, (total, sign * difference)))
         assert 0.95 <= moved / mechanism.sensitivity.value <= 1
         assert np.linalg.norm(turned(rows, (total, 2 * sign * difference))) > mechanism.sensitivity.value
@@ -140,10 +148,7 @@ def test_under_replace_one_a_difference_would_move_further_than_the_sums_of_the_
     """Equal rows of opposite labels and distant rows of one: more weight on the difference than 1/2 costs too much."""
     assert not total_and_difference(Guarantee(1.0, 1e-6), 2)
     problem = problem_of()
-    first, other = (
-        focused_rows.focused(one_record(row, 1.0, problem), np.ones(5))
-        for row in ([1.0, 0, 0, 0, 0], [0, 1.0, 0, 0, 0])
-    )
+    first, other = (one_record(row, 1.0, problem) for row in ([1.0, 0, 0, 0, 0], [0, 1.0, 0, 0, 0]))
     difference, total = math.sqrt(0.8), math.sqrt(0.2)
     moves = [
         np.linalg.norm(turned(first, (total, difference)) - turned(first, (total, -difference))),
@@ -155,6 +160,24 @@ def test_under_replace_one_a_difference_would_move_further_than_the_sums_of_the_
         assert not total_and_difference(Guarantee(1.0, 1e-6, relation), 3)
         mechanism = plan_of(problem, relation).total_and_difference()
         assert mechanism.event == plan_of(problem, relation).releases[2].event.event
+
+
+@pytest.mark.parametrize("relation", [Neighboring.ADD_REMOVE_ONE, Neighboring.ZERO_OUT])
+def test_half_the_noise_on_total_and_difference_breaks_the_bill(relation, monkeypatch):
+    rng = np.random.default_rng(5)
+    problem, promise = problem_of(60), Guarantee(20.0, 1e-2, relation)
+    data = [ArrayRecords(sp.csr_array(rng.normal(size=(60, 5))), np.tile([1.0, -1.0], 30), problem.bounds)]
+    plan, genuine = RefocusedSums().plan(problem, promise), RefocusedPlan.total_and_difference
+    assert SECOND in [release.name for release in plan.releases]
+
+    def halved(plan):
+        made = genuine(plan)
+        return dataclasses.replace(made, noise_multiplier=made.noise_multiplier / 2)
+
+    assert replay(running(plan), data, data).passed
+    monkeypatch.setattr(RefocusedPlan, "total_and_difference", halved)
+    assert replay(running(plan), data, data).failed_checks == {"price"}
+    assert replay(running(RefocusedSums().plan(problem, promise)), data, data).failed_checks == {"claim"}
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -181,13 +204,31 @@ def test_signed_rows_are_split_before_they_are_summed():
     """Opposite rows in one class: without the split the sums would move by 2, declared is sqrt(2)."""
     problem = problem_of()
     sums = plan_of(problem).sums("sums of the classes")
-    opposite = [
-        focused_rows.focused(one_record([sign, 0, 0, 0, 0], 1.0, problem), np.ones(5)) for sign in (1.0, -1.0)
-    ]
-    moved = [split(rows, CONSTANT, sums.bounds).weighted_sum(np.ones(1)) for rows in opposite]
+    opposite = [one_record([sign, 0, 0, 0, 0], 1.0, problem) for sign in (1.0, -1.0)]
+    moved = [focused_rows.split_sums(rows, np.ones(5), np.eye(2), CONSTANT) for rows in opposite]
     distance = np.linalg.norm(moved[0] - moved[1])
     assert 0.95 <= distance / sums.gaussian.sensitivity.value <= 1
-    assert np.linalg.norm(opposite[0].weighted_sum([1.0]) - opposite[1].weighted_sum([1.0])) > 1.9
+    whole = [focused_rows.focused_part(rows, np.ones(5)).weighted_sum([1.0]) for rows in opposite]
+    assert np.linalg.norm(whole[0] - whole[1]) > 1.9
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_sums_of_split_rows_are_those_of_each_row_by_itself(make, signed, n_classes):
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-1.0 if signed else 0.1, 1.0, (40, 6)) * (rng.random((40, 6)) < 0.6)
+    codes, null = rng.integers(0, n_classes, 40), rng.random(40) < 0.2
+    labels = np.where(codes == 1, 1.0, -1.0) if n_classes == 2 else codes
+    weights, factors = rng.random(6), rng.normal(size=(2, n_classes))
+    records = ArrayRecords(make(X), labels, Bounds(1.0, True), null)
+    found = focused_rows.split_sums(records, weights, factors, CONSTANT)
+    expected = np.zeros((2, 13))
+    for row, code in zip(X[~null] * weights, codes[~null], strict=True):
+        row = row / max(np.linalg.norm(row), 1e-300)
+        one = np.concatenate([np.maximum(row, 0), np.maximum(-row, 0), [CONSTANT]])
+        expected += np.outer(factors[:, code], one)
+    assert np.allclose(found, expected, atol=1e-12)
 
 
 def test_rounding_is_part_of_every_sensitivity():

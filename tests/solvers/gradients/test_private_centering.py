@@ -273,5 +273,5 @@ def test_the_ridge_is_one_on_the_coefficients():
     theta = plan.run([records], fresh_entropy()).theta[0]
     totals = records.with_labels(np.ones(400)).value_and_gradient(Linear(), np.zeros(7))[1]
     shape = center_from(plan.problem.bounds.images(-totals[None])[0], plan.mean.stddev, plan.problem)
-    gradient = recentered(records, shape).value_and_gradient(Logistic(), theta)[1] / 400 + l2 * theta
+    gradient = recentered(records, shape, 400).value_and_gradient(Logistic(), theta)[1] / 400 + l2 * theta
     assert np.abs(shape.images(gradient[None])).max() < 1e-4

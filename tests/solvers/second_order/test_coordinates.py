@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from discreet.audit.replay import replay
+from discreet.audit.trace import running
 from discreet.losses import Logistic, Softmax
+from discreet.mechanisms.additive import half_vector
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import Bounds, summation_rounding
+from discreet.records.bounds import Bounds, gamma, summation_rounding
 from discreet.records.clipped_rows import COMPILED_FROM
 from discreet.records.partitioned import LocalParts, PartitionedRecords
 from discreet.solvers.gradients.descent import Descent
@@ -20,7 +23,6 @@ from discreet.solvers.second_order.coordinates import (
     mapped,
     moment_mechanism,
     shrunk,
-    shrunk_moment_mechanism,
     singles,
 )
 from discreet.solvers.second_order.newton import NoisyNewton
@@ -92,9 +94,11 @@ def test_a_factor_is_a_function_of_its_own_row_to_the_last_bit(n, p):
     assert np.array_equal(shrunk(fewer, shape, n).scales, whole[moved])
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Logistic().capped(0.6), Softmax(3)], ids=str)
+@pytest.mark.parametrize(
+    ("loss", "cap"), [(Logistic(), None), (Logistic(), 0.6), (Softmax(3), None)], ids=str
+)
 @pytest.mark.parametrize(("n", "p"), SIZES)
-def test_transformed_sums_are_those_of_mapped_records(n, p, loss):
+def test_transformed_sums_are_those_of_mapped_records(n, p, loss, cap):
     """Gradients and second moments, within the rounding that their mechanisms pay for."""
     X, y = table(n, p)
     X[6] = 1.0
@@ -104,7 +108,7 @@ def test_transformed_sums_are_those_of_mapped_records(n, p, loss):
     copies = mapped(rows, shape.matrix, shape.norm)
     assert images is shape
     problem = Problem(loss, Bounds(1.0), n, p)
-    plan = NoisyNewton(radius=5.0).plan(problem, Guarantee(1.0, 1e-9))
+    plan = NoisyNewton(radius=5.0, cap=cap).plan(problem, Guarantee(1.0, 1e-9))
     point = np.random.default_rng(3).normal(size=(1, *problem.shape))
     point *= 5.0 / np.linalg.norm(point)
     here = images.images(np.stack([kept.gradient(plan.field, images.coefficients(point)[0])]))[0]
@@ -113,16 +117,31 @@ def test_transformed_sums_are_those_of_mapped_records(n, p, loss):
     paid = plan.gradients(shape.norm).sensitivity.value - plain
     assert np.linalg.norm(here - there) <= paid
     assert np.linalg.norm(here - there) < 1e-9 * n
-    again = shrunk_moment_mechanism(problem, Neighboring.REPLACE_ONE, 1.0, shape.norm)
-    moved = np.linalg.norm(shape.matrix.T @ kept.gram() @ shape.matrix - copies.gram())
-    assert moved <= again.rounding + 2.01 * n * shape.norm * again.row_error
+    again = moment_mechanism(problem, Neighboring.REPLACE_ONE, 1.0, shape.norm, shrunk=True)
+    factors = kept.scales.astype(np.longdouble)[:, None]
+    exact = factors * np.hstack([X, np.ones((n, 1))]) @ shape.matrix.astype(np.longdouble)
+    moved = np.linalg.norm((shape.matrix.T @ kept.gram() @ shape.matrix - exact.T @ exact).astype(float))
+    assert moved <= again.rounding
 
 
 def test_the_rounding_of_rows_of_the_old_norm_is_paid_for():
     problem = Problem(Logistic(), Bounds(1.0), 10**6, 50)
     plain = moment_mechanism(problem, Neighboring.REPLACE_ONE, 1.0, 0.3).gaussian.sensitivity.value
-    paid = shrunk_moment_mechanism(problem, Neighboring.REPLACE_ONE, 1.0, 0.3).gaussian.sensitivity.value
+    paid = moment_mechanism(
+        problem, Neighboring.REPLACE_ONE, 1.0, 0.3, shrunk=True
+    ).gaussian.sensitivity.value
     assert paid - plain >= 2 * summation_rounding(10**6, 1.0)
+
+
+def test_errors_of_the_released_triangle_are_paid_for():
+    """All of an error may lie in the triangle that is released, where its norm is sqrt(2) times that in the matrix."""
+    error = np.triu(np.ones((50, 50)), 1)
+    assert np.linalg.norm(half_vector(error)) == pytest.approx(np.sqrt(2) * np.linalg.norm(error))
+    n, p = 10**6, 50
+    problem = Problem(Logistic(), Bounds(1.0), n, p)
+    made = moment_mechanism(problem, Neighboring.REPLACE_ONE, 1.0, 0.3, shrunk=True)
+    products = 2.1 * gamma(p + 2) * (np.sqrt(p) + 1) * n
+    assert made.rounding >= np.sqrt(2) * (summation_rounding(n, 1.0) + products)
 
 
 def test_a_map_of_many_directions_is_taken_row_by_row():
@@ -131,6 +150,23 @@ def test_a_map_of_many_directions_is_taken_row_by_row():
     copies, images = in_coordinates(rows, shape, 300)
     assert images is None
     assert np.array_equal(copies.matrix, mapped(rows, shape.matrix, shape.norm).matrix)
+
+
+@pytest.mark.parametrize("relation", [Neighboring.ZERO_OUT, Neighboring.REPLACE_ONE])
+def test_records_that_keep_their_length_are_caught(relation, monkeypatch):
+    X, y = table(300, 11)
+    other, turned, null = X.copy(), y.copy(), np.arange(300) == 0
+    X[0], other[0], turned[0] = 2.0, np.linspace(-2, 2, 10), -y[0]
+    bounds = Bounds(1.0)
+    exchanged = relation is Neighboring.REPLACE_ONE
+    pair = ArrayRecords(X, y, bounds), ArrayRecords(other, turned, bounds, None if exchanged else null)
+    plan = NoisyNewton(n_iterations=3).plan(
+        Problem(Logistic(), bounds, 300, 11), Guarantee(3.0, 1e-6, relation)
+    )
+    found = replay(running(plan), *([one] for one in pair))
+    assert found.passed, str(found)
+    monkeypatch.setattr(ArrayRecords, "shortened", lambda records, *arguments: records)
+    assert replay(running(plan), *([one] for one in pair)).failed_checks == {"distance"}
 
 
 def test_rows_in_parts_stay_where_they_are():
@@ -159,6 +195,12 @@ def test_singles_are_bounded_rows_of_their_own():
     assert np.allclose(rounded.scales[usual], rows.scales[usual], rtol=1e-6)
     few = ArrayRecords(X[:100], y[:100], Bounds(1.0))
     assert singles(few, 100) is few
+    # to the last bit, in any order and number of rows, and however they are stored
+    moved = np.arange(8999, 9, -1)
+    for made in (X[moved], np.asfortranarray(X[moved]), np.repeat(X[moved], 2, axis=1)[:, ::2]):
+        other = singles(ArrayRecords(made, y[moved], Bounds(1.0)), 9000)
+        assert np.array_equal(other.matrix, rounded.matrix[moved])
+        assert np.array_equal(other.scales, rounded.scales[moved])
 
 
 @pytest.mark.parametrize("declared", [6000, 7000])

@@ -9,7 +9,7 @@ from scipy.special import expit, log_expit, log_softmax
 
 from discreet import PrivateLogisticRegression, insecure_noise
 from discreet.audit.replay import replay
-from discreet.audit.trace import fitting
+from discreet.audit.trace import fitting, running
 from discreet.losses import Logistic, Softmax
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
@@ -20,12 +20,12 @@ from discreet.records.partitioned import LocalParts, PartitionedRecords
 from discreet.solvers.second_order import margins
 from discreet.solvers.second_order.margins import (
     KNOTS,
+    MARGIN_SIZES,
     MarginMechanism,
     calibrated_line,
     calibrated_scale,
     class_histogram,
     default_scale,
-    margin_size,
     mean_prediction,
 )
 from discreet.solvers.second_order.newton import NoisyNewton, count_weight
@@ -191,6 +191,47 @@ def test_replayed_neighbors_are_as_close_as_declared(relation, n_classes):
     assert found.passed, str(found)
 
 
+@pytest.mark.parametrize("relation", ["zero-out", "add-remove-one"])
+def test_a_histogram_that_forgets_the_sizes_of_classes_is_caught(relation, monkeypatch):
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(60, 2)), rng.integers(2, size=60)
+    kept = relation == "add-remove-one"
+    other = (X[1:], y[1:]) if kept else (np.vstack([[np.nan] * 2, X[1:]]), y)
+    model = PrivateLogisticRegression(
+        1.0, 1e-2, classes=[0, 1], neighboring=relation, bad_rows="null", n_samples=80 if kept else None,
+        solver=NoisyNewton(n_iterations=3),
+    )  # fmt: skip
+    assert replay(fitting(model), (X, y), other).passed
+
+    genuine = MarginMechanism.gaussian.func
+
+    def forgetful(mechanism):
+        return replace(genuine(replace(mechanism, count_weight=0.0)), size=mechanism.size)
+
+    monkeypatch.setattr(MarginMechanism, "gaussian", property(forgetful))
+    assert replay(fitting(model), (X, y), other).failed_checks == {"distance"}
+
+
+@pytest.mark.parametrize("relation", Neighboring)
+def test_half_the_noise_on_classes_apart_breaks_the_bill(relation, monkeypatch):
+    """The histogram alone, of all releases: its event costs too much for the promise."""
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(60, 2)), rng.choice([-1.0, 1.0], size=60)
+    problem = Problem(Logistic(), Bounds(1.0), 60, 3)
+    solver, promise = NoisyNewton(n_iterations=3), Guarantee(1.0, 1e-2, relation)
+    plan, genuine = solver.plan(problem, promise), MarginMechanism.gaussian.func
+    assert plan.shares.count_weight > 0
+
+    def halved(mechanism):
+        return replace(genuine(mechanism), noise_multiplier=mechanism.noise_multiplier / 2)
+
+    data = [ArrayRecords(X, y, problem.bounds)]
+    assert replay(running(plan), data, data).passed
+    monkeypatch.setattr(MarginMechanism, "gaussian", property(halved))
+    assert replay(running(plan), data, data).failed_checks == {"price"}
+    assert replay(running(solver.plan(problem, promise)), data, data).failed_checks == {"claim"}
+
+
 def test_probabilities_are_calibrated_where_labels_are_noisy():
     """Labels that no model predicts in three cases of ten: the log loss is near that of the true probabilities."""
     rng = np.random.default_rng(6)
@@ -246,7 +287,7 @@ def test_the_sensitivity_of_classes_apart_is_attained_and_never_exceeded(weight)
         declared = replace(mechanism(neighboring), count_weight=weight).gaussian
         exact = np.hypot(1.0, weight) * np.sqrt(neighboring.contributions)
         assert exact < declared.sensitivity.value < exact * (1 + 1e-9)
-        assert declared.size == margin_size(True) == len(by_class(rows[0, 0], 1.0, theta, weight))
+        assert declared.size == MARGIN_SIZES[True] == len(by_class(rows[0, 0], 1.0, theta, weight))
     assert max(found) == pytest.approx(np.hypot(1.0, weight) * np.sqrt(2))
     assert max(alone) == pytest.approx(np.hypot(1.0, weight))
     # without the sizes of the classes the bound would be too small
@@ -274,7 +315,7 @@ def test_predictions_are_counted_in_their_own_class_and_null_records_are_not():
 def test_without_evidence_the_line_has_the_default_factor_and_the_share_of_the_class(default, share):
     """Noise that hides all cells, but not the sizes of the classes: the mean chance is the share."""
     n, stddev = 10_000, 1e7
-    noisy = stddev * np.random.default_rng(4).normal(size=margin_size(True))
+    noisy = stddev * np.random.default_rng(4).normal(size=MARGIN_SIZES[True])
     weight = 1e6  # so that the sizes stand out
     noisy[-2:] = weight * n * np.array([1 - share, share])
     factor, constant = calibrated_line(noisy, stddev, weight, default, n, 0.25)
@@ -299,7 +340,7 @@ def test_without_noise_the_line_minimizes_the_log_loss(share):
 
 def test_sizes_of_classes_may_add_up_to_fewer_records_than_declared():
     """A declared bound twice the number of records, which is private: shares are those of the released sizes."""
-    noisy = np.zeros(margin_size(True))
+    noisy = np.zeros(MARGIN_SIZES[True])
     noisy[-2:] = 3_000.0, 1_000.0
     found = calibrated_line(noisy, 10.0, 1.0, 0.03, 8_000, 0.25)
     assert expit(found[1]) == pytest.approx(0.25, abs=0.02)

@@ -183,8 +183,8 @@ def _unattainable(event: Event, guarantee: Guarantee) -> str:
         return _needs_pure(guarantee)
     price = accountants.delta(event, guarantee.epsilon, guarantee.neighboring)
     return (
-        f"no amount of noise brings delta at epsilon = {guarantee.epsilon} down to {guarantee.delta}: even "
-        f"{event!r} costs {price}; raise epsilon or delta, or drop the part that noise does not reduce"
+        f"no amount of noise brings delta at epsilon = {guarantee.epsilon:g} down to {guarantee.delta:.3g}: with the "
+        f"most it is {price:.3g}; raise epsilon or delta, or drop the part that noise does not reduce"
     )
 
 

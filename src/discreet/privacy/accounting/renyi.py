@@ -36,7 +36,7 @@ from discreet.privacy.events import (
     Subsampled,
     ZeroConcentrated,
 )
-from discreet.privacy.guarantee import Neighboring
+from discreet.privacy.guarantee import UP, Neighboring
 
 Real = TypeVar("Real", float, Array)
 
@@ -114,7 +114,6 @@ def laplace_divergence(width: float, order: float) -> float:
     return math.log1p((a * excess(b * width) + b * excess(-a * width)) / (a + b)) / b
 
 
-_UP = 1 + 1e-12  # covers the few roundings of a closed form
 _UP_OF_PROFILE = 1 + 1e-9  # covers the roundings of a sum over a grid of at most 100,000 points
 _MOST_POINTS = 100_000  # of one integral
 _LEAST = 1e-290  # lower limit of every price above 0, because closed forms may underflow below it
@@ -134,15 +133,15 @@ def renyi_divergence(leaf: Event, order: float, neighboring: Neighboring) -> flo
 
 def _closed_form(leaf: Event, a: float, neighboring: Neighboring) -> float:
     if isinstance(leaf, Gaussian):
-        return _UP * a / 2 / leaf.noise_multiplier / leaf.noise_multiplier
+        return UP * a / 2 / leaf.noise_multiplier / leaf.noise_multiplier
     if isinstance(leaf, ZeroConcentrated):
-        return _UP * a * leaf.rho
+        return UP * a * leaf.rho
     if isinstance(leaf, Pure):
-        return _UP * pure_divergence(leaf.epsilon, a)
+        return UP * pure_divergence(leaf.epsilon, a)
     if isinstance(leaf, Laplace):
-        return _UP * laplace_divergence(1.0 / leaf.noise_multiplier, a)
+        return UP * laplace_divergence(1.0 / leaf.noise_multiplier, a)
     if isinstance(leaf, BoundedRange):
-        return _UP * bounded_range_divergence(leaf.epsilon, a)
+        return UP * bounded_range_divergence(leaf.epsilon, a)
     if isinstance(leaf, ObjectivePerturbation | Subsampled):
         profile = curve(leaf, neighboring)
         return math.inf if profile is None else _UP_OF_PROFILE * _profile_divergence(profile, a)
@@ -204,16 +203,16 @@ def concentration(leaf: Event) -> float:
     (Cesar and Rogers, 2021).
     """
     if isinstance(leaf, Gaussian):
-        rho = _UP / 2 / leaf.noise_multiplier / leaf.noise_multiplier
+        rho = UP / 2 / leaf.noise_multiplier / leaf.noise_multiplier
         return 0.0 if math.isinf(leaf.noise_multiplier) else max(rho, _LEAST)
     if isinstance(leaf, ZeroConcentrated):
         return leaf.rho
     if isinstance(leaf, Pure):
-        return max(_UP * leaf.epsilon * math.tanh(leaf.epsilon / 2), _LEAST)
+        return max(UP * leaf.epsilon * math.tanh(leaf.epsilon / 2), _LEAST)
     if isinstance(leaf, BoundedRange):
-        return max(_UP * leaf.epsilon * min(leaf.epsilon / 8, math.tanh(leaf.epsilon / 2)), _LEAST)
+        return max(UP * leaf.epsilon * min(leaf.epsilon / 8, math.tanh(leaf.epsilon / 2)), _LEAST)
     if isinstance(leaf, Laplace):
-        return max(_UP * excess(-1.0 / leaf.noise_multiplier), _LEAST)
+        return max(UP * excess(-1.0 / leaf.noise_multiplier), _LEAST)
     return math.inf
 
 
@@ -224,7 +223,7 @@ def renyi_delta(divergence: float, order: float, epsilon: float) -> float:
     b = order - 1
     log_delta = b * (divergence - epsilon) + _log_constant(order)
     log_delta += 1e-15 * b * (divergence + epsilon)  # covers the rounding of the first product
-    return min(1.0, math.exp(log_delta) * _UP) if log_delta < 0 else 1.0
+    return min(1.0, math.exp(log_delta) * UP) if log_delta < 0 else 1.0
 
 
 def _log_constant(a: float) -> float:

@@ -160,9 +160,10 @@ class LedgerFile:
 
     def __init__(self, path: Path, identity: str | None = None) -> None:
         self.path = path
+        with contextlib.suppress(FileNotFoundError):  # the transaction explains it
+            databases.add(self, path)  # before the file is opened: nobody else may open it from now on
         self._database = Database(path)
         self.terms = self._database.transact("BEGIN", self._read_terms)
-        databases.add(self, path)
         if identity is not None and identity != self.terms.identity:
             raise LedgerError(f"{path} has changed: the file was replaced by another ledger")
 

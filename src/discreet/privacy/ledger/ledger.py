@@ -234,7 +234,7 @@ class Ledger:
         terms = self._file.terms
         cap = Filter(terms.epsilon, terms.delta, terms.neighboring, terms.order)
         self._rule: Rule = AdaptiveRule(cap) if terms.adaptive else FixedRule(cap)
-        self.verify()
+        self._learn(Account(), self._file.verify())
 
     @property
     def path(self) -> Path:

@@ -40,7 +40,7 @@ from discreet.privacy.events import (
     Repeated,
     leaves_of,
 )
-from discreet.privacy.guarantee import Neighboring
+from discreet.privacy.guarantee import UP, Neighboring
 
 FAMILIES = 3
 # The part of a family's delta that is reserved for failures (inexact sampling, the delta of Approximate events). It
@@ -48,7 +48,6 @@ FAMILIES = 3
 RESERVE = Fraction(1, 16)
 # Maximum number of variates that a ledger may draw on a grid; fixed for the same reason. Costs 3e-6 of epsilon.
 MOST_VARIATES = 2**36
-_UP = 1 + 1e-12  # covers the few roundings between an exact sum and its price
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class Cost:
             return Fraction(1)
         lost = self.mass
         if self.variation:
-            lost += (1 + Fraction(math.exp(epsilon) * _UP)) * self.variation
+            lost += (1 + Fraction(math.exp(epsilon) * UP)) * self.variation
         return min(Fraction(1), lost)
 
 
@@ -271,7 +270,7 @@ def _ideal(share: Fraction, epsilon: float) -> tuple[float, float]:
 
 
 def _mu(mu_squared: Fraction) -> float:
-    return math.sqrt(_float(mu_squared)) * _UP
+    return math.sqrt(_float(mu_squared)) * UP
 
 
 def best_order(epsilon: float, delta: float) -> float:

@@ -30,13 +30,13 @@ _STEP = "normal equations"
 
 @dataclass(frozen=True)
 class AlternatingLeastSquares:
-    """Item profile, a start from one noisy covariance, then half-steps on noisy normal equations."""
+    """Alternating least squares: a profile, a start from one noisy covariance, then noisy normal equations."""
 
     name: str = "als"
     theorem: str = "augmented normal equations (docs/proofs/recommenders.md, Theorem 3)"
 
     def releases(self, facts: Facts) -> tuple[Release, ...]:
-        """Profile, start, and one stack of small matrices per half-step."""
+        """List the profile, the start, and one stack of small matrices per half-step."""
         steps, order = facts.n_iterations or 2, n_factors(facts) + 1
         factor_bits(facts)  # too many users are refused now, before a charge
         return (
@@ -75,17 +75,17 @@ def _joined(own: RidgeModel, factors: Array, prior: Array, error: float) -> Ridg
 
 
 def n_factors(facts: Facts) -> int:
-    """How many factors the equations of an average item can bear, judged by users, items and budget.
+    """Return how many factors the equations of an average item support, given users, items and budget.
 
-    A row of unit weights leaves n_users / n_items to an item, of which a factor gets a part 1 / r; the noise of an
-    r x r block has spectral norm sqrt(r) / mu, up to constants.
+    With unit weights an item gets n_users / n_items, and each factor a fraction 1 / r of that; the noise of an r x r
+    block has spectral norm sqrt(r) / mu, up to constants.
     """
     bearable = (facts.n_users * facts.mu / facts.n_items) ** (2 / 3)
     return int(min(facts.rank, max(2.0, min(bearable, 20.0))))
 
 
 def factor_bits(facts: Facts) -> int:
-    """Bits of a factor's integers such that weighted sums of their products over all users stay below 2^52."""
+    """Return bits for a factor's integers so that weighted sums of products over all users stay below 2^52."""
     bits = (52 - WEIGHT_BITS - math.ceil(math.log2(max(2, facts.n_users)))) // 2
     if bits < 8:
         raise ValueError(
@@ -96,7 +96,7 @@ def factor_bits(facts: Facts) -> int:
 
 
 def normal_equations(facts: Facts, ratings: Users, model: RidgeModel, n_own: int, importance: Array) -> Array:
-    """The exact stack of symmetric matrices, in units of one user's largest contribution."""
+    """Return the exact stack of symmetric matrices, in units of one user's largest contribution."""
     order = model.features.shape[1] - n_own + 1
     weight_bound = 1 << WEIGHT_BITS
     bound = 1 << factor_bits(facts)
@@ -123,7 +123,7 @@ def normal_equations(facts: Facts, ratings: Users, model: RidgeModel, n_own: int
 
 
 def _solve(facts: Facts, noisy: Array, stddev: float, profile: Profile) -> tuple[Array, Array, float]:
-    """Item factors, the variance of user factors, and the error variance, all from the release."""
+    """Return item factors, the variance of user factors, and the error variance, all from the release."""
     rank, clip = noisy.shape[1] - 1, 2 * facts.rating_clip
     quadratic = noisy[:, :rank, :rank] * _FACTOR_BOUND**2
     linear = noisy[:, rank, :rank] * (_FACTOR_BOUND * clip)
@@ -138,7 +138,7 @@ def _solve(facts: Facts, noisy: Array, stddev: float, profile: Profile) -> tuple
 
 
 def solved(matrices: Array, right: Array, ridge: float) -> Array:
-    """(PSD(M) + ridge I)^-1 b for a stack: bounded by |b| / ridge whatever the noise did."""
+    """Return (PSD(M) + ridge I)^-1 b for a stack: at most |b| / ridge, whatever the noise."""
     values, vectors = np.linalg.eigh(matrices)
     inverse = 1 / (np.maximum(values, 0.0) + ridge)
     return np.asarray(np.einsum("jab,jb,jcb,jc->ja", vectors, inverse, vectors, right))

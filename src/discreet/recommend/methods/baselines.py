@@ -1,4 +1,4 @@
-"""Two older ways, for comparison: SVD after cleansing (McSherry and Mironov, 2009) and projected gradient descent."""
+"""Two older methods for comparison: SVD after cleansing (McSherry and Mironov, 2009), projected gradient descent."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from discreet.recommend.ratings import Ratings, Users
 from discreet.sets.base import project_magnitudes
 from discreet.solvers.components import largest
 
-_MOST_ITEMS_DESCENT = 5000  # full rows: n_users x n_items numbers pass through every round
-_FULL_ROWS = 4096  # users whose full rows are held at a time
+_MOST_ITEMS_DESCENT = 5000  # every round processes n_users x n_items numbers
+_FULL_ROWS = 4096  # users whose full rows are in memory at a time
 _COVARIANCE, _WEIGHTS = "covariance", "covariance weights"
 
 
 @dataclass(frozen=True)
 class Cleansing:
-    """Item means, then a noisy covariance divided by noisy weights, cleansed by a low-rank projection."""
+    """SVD after cleansing: item means, then a noisy covariance divided by noisy weights and projected to low rank."""
 
     name: str = "cleansing"
     theorem: str = "item statistics and weighted covariance (docs/proofs/recommenders.md, Theorems 1 and 2)"
 
     def releases(self, facts: Facts) -> tuple[Release, ...]:
-        """Means, covariance, weights."""
+        """List means, covariance and weights."""
         check_dense(facts)
         weights = Release(_WEIGHTS, 0.2, facts.apart, 1, facts.n_items)
         return (*profile_releases(facts, 0.15, 0), covariance_release(facts, _COVARIANCE, 0.65), weights)
@@ -63,7 +63,7 @@ class Cleansing:
 
 @dataclass(frozen=True)
 class ProjectedGradient:
-    """Gradient steps on full rows, projected onto a nuclear-norm ball through a noisy covariance of those rows.
+    """Gradient steps on full rows, projected onto a nuclear-norm ball by a noisy covariance of those rows.
 
     Every user first subtracts the mean of their own ratings, as for Frank-Wolfe.
     """
@@ -77,7 +77,7 @@ class ProjectedGradient:
         return facts.n_iterations or 3
 
     def releases(self, facts: Facts) -> tuple[Release, ...]:
-        """One covariance of full rows per round."""
+        """List one covariance of full rows per round."""
         if facts.n_items > _MOST_ITEMS_DESCENT:
             raise ValueError(
                 f"method 'pgd' works on full rows and takes at most {_MOST_ITEMS_DESCENT} items, got {facts.n_items}; "
@@ -112,19 +112,19 @@ class ProjectedGradient:
 
 
 def _full_covariance(facts: Facts, ratings: Users, model: DescentModel) -> Array:
-    """Covariance of quantised full rows, by integer-valued matrix products that float64 holds exactly."""
+    """Return the covariance of quantized full rows, by integer-valued products that are exact in float64."""
     bound = facts.bound(2)
 
     def add(block: Ratings, sums: Integers) -> None:
         for begin in range(0, block.n_users, _FULL_ROWS):
             rows, _ = model.unprojected(block.part(begin, min(begin + _FULL_ROWS, block.n_users)))
-            quantised = np.trunc(rows * (bound / model.clip))
-            square = (quantised**2).sum(axis=1)  # integers below 2^53: exact
+            quantized = np.trunc(rows * (bound / model.clip))
+            square = (quantized**2).sum(axis=1)  # integers below 2^53: exact
             while np.any(square > bound**2):
-                quantised = np.where(
-                    (square > bound**2)[:, None], np.trunc(quantised * (1 - 2.0**-20)), quantised
+                quantized = np.where(
+                    (square > bound**2)[:, None], np.trunc(quantized * (1 - 2.0**-20)), quantized
                 )
-                square = (quantised**2).sum(axis=1)
-            sums += (quantised.T @ quantised).astype(np.int64)
+                square = (quantized**2).sum(axis=1)
+            sums += (quantized.T @ quantized).astype(np.int64)
 
     return symmetric(ratings.total((facts.n_items, facts.n_items), add), 1 / bound**2)

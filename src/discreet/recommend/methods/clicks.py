@@ -1,8 +1,8 @@
 """Implicit feedback: a row is a set of items. Popularity, co-occurrence, and alternating least squares.
 
-A user's row is the indicator of the user's items, scaled to unit length. Items that a user did not click count as weak
-evidence against them; for all users together that takes one small matrix, not one per item (Hu, Koren and Volinsky,
-2008). Sensitivities: docs/proofs/recommenders.md, Theorems 1, 2 and 4.
+A user's row is the indicator of the user's items, scaled to unit length. Items that a user did not click are weak
+evidence against them; this takes one small matrix for all users, not one per item (Hu, Koren and Volinsky, 2008).
+Sensitivities: docs/proofs/recommenders.md, Theorems 1, 2 and 4.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ _COUNTS, _STEP, _EVERYONE = "item counts", "normal equations", "all users"
 _COUNT_SHARE = 0.1
 _EVERYONE_SHARE = 0.02
 _START_SHARE = 0.3
-_NEGATIVES = 3.0  # weight of all items not clicked over that of all clicks
+_NEGATIVES = 3.0  # weight of all items that were not clicked, over that of all clicks
 _FACTOR_BOUND = 0.5
 
 
 def count_release(facts: Facts, share: float) -> Release:
-    """Weighted counts: a user's weights are non-negative with norm at most 1, so two users are sqrt(2) apart."""
+    """Return the release of weighted counts; a user's weights are >= 0 and of norm at most 1: sensitivity sqrt(2)."""
     return Release(_COUNTS, share, facts.apart, facts.n_items)
 
 
 def learn_counts(facts: Facts, ratings: Users, noise: Noise) -> tuple[Array, float]:
-    """Noisy weighted counts and the standard deviation of their noise."""
+    """Return noisy weighted counts and the standard deviation of their noise."""
     sums = weighted_sums(facts, ratings, np.ones(facts.n_items), np.zeros(facts.n_items))
     return noise.release(_COUNTS, sums[0]), noise.stddev(_COUNTS)
 
 
 def _popularity(counts: Array) -> Array:
-    """Counts as scores in [0, 1]."""
+    """Return counts as scores in [0, 1]."""
     positive = np.maximum(counts, 0.0)
     return np.asarray(positive / max(float(positive.max()), 1e-300))
 
 
 @dataclass(frozen=True)
 class Popularity:
-    """The same order for everybody: noisy counts."""
+    """The same ranking for all users, by noisy counts."""
 
     name: str = "bias"
     theorem: str = "weighted counts (docs/proofs/recommenders.md, Theorem 2)"
 
     def releases(self, facts: Facts) -> tuple[Release, ...]:
-        """Counts."""
+        """List the counts."""
         return (count_release(facts, 1.0),)
 
     def run(self, facts: Facts, ratings: Users, noise: Noise) -> PopularityModel:
-        """Count."""
+        """Release the counts."""
         return PopularityModel(_popularity(learn_counts(facts, ratings, noise)[0]))
 
 
@@ -75,7 +75,7 @@ class CoOccurrence:
     )
 
     def releases(self, facts: Facts) -> tuple[Release, ...]:
-        """Counts and one covariance."""
+        """List the counts and one covariance."""
         return count_release(facts, _COUNT_SHARE), covariance_release(facts, COVARIANCE, 1 - _COUNT_SHARE)
 
     def run(self, facts: Facts, ratings: Users, noise: Noise) -> ProjectionModel:
@@ -93,7 +93,7 @@ class ClickPower:
     theorem: str = "noisy products with a bounded block (docs/proofs/recommenders.md, Theorem 1)"
 
     def releases(self, facts: Facts) -> tuple[Release, ...]:
-        """Counts and noisy products."""
+        """List the counts and the noisy products."""
         return count_release(facts, _COUNT_SHARE), *product_releases(facts, 1 - _COUNT_SHARE)
 
     def run(self, facts: Facts, ratings: Users, noise: Noise) -> ProjectionModel:
@@ -104,19 +104,19 @@ class ClickPower:
 
 
 def _projection(facts: Facts, popularity: Array, found: Spikes) -> ProjectionModel:
-    """How far a direction is shared, against what rows of chance would put there: a Wiener filter."""
+    """Weigh directions by a Wiener filter: their energy against that of random rows."""
     shared = found.values / facts.n_users
     chance = max(1 - float(shared.sum()), 0.0) / facts.n_items
     return ProjectionModel(popularity, found.vectors, shared / (shared + max(chance, 1e-300)))
 
 
 def _nothing(n_items: int) -> RidgeModel:
-    """A model that leaves rows as they are."""
+    """Return a model that leaves rows unchanged."""
     return RidgeModel(np.zeros(n_items), np.zeros((n_items, 1)), np.ones(1), 1.0)
 
 
 def unit_covariance(facts: Facts, ratings: Users) -> Array:
-    """The exact covariance of indicator rows scaled to unit length."""
+    """Return the exact covariance of indicator rows scaled to unit length."""
     return covariance(facts, ratings.as_clicks(), _nothing(facts.n_items), np.ones(facts.n_items))
 
 
@@ -130,7 +130,7 @@ class ClickLeastSquares:
     )
 
     def releases(self, facts: Facts) -> tuple[Release, ...]:
-        """Counts, start, and per half-step a stack of small matrices and one more."""
+        """List the counts, the start, and for each half-step a stack of small matrices and one more."""
         steps, order = facts.n_iterations or 2, n_factors(facts) + 1
         factor_bits(facts)  # too many users are refused now, before a charge
         share = (1 - _COUNT_SHARE - _START_SHARE) / steps
@@ -147,7 +147,7 @@ class ClickLeastSquares:
         popularity, rank = _popularity(learn_counts(facts, ratings, noise)[0]), n_factors(facts)
         noisy = noise.release(COVARIANCE, unit_covariance(facts, ratings))
         factors = spikes(noisy, noise.stddev(COVARIANCE), rank).vectors
-        k = factors.shape[1]  # directions that do not stand out would only teach users to repeat themselves
+        k = factors.shape[1]  # directions within the noise would only repeat users' own items
         for t in range(facts.n_iterations or 2):
             features = np.zeros((facts.n_items, rank))
             features[:, :k] = np.linalg.qr(factors)[0] * math.sqrt(facts.n_items)
@@ -161,7 +161,7 @@ class ClickLeastSquares:
 
 
 def click_equations(facts: Facts, ratings: Users, features: Array, penalty: Array) -> tuple[Array, Array]:
-    """The exact stack of normal equations and the matrix of all users, in units of a user's largest contribution."""
+    """Return the exact normal equations and the matrix of all users, in units of a user's largest contribution."""
     n, order = facts.n_items, features.shape[1] + 1
     bound, weight_bound = 1 << factor_bits(facts), 1 << WEIGHT_BITS
 
@@ -185,10 +185,10 @@ def click_equations(facts: Facts, ratings: Users, features: Array, penalty: Arra
 
 
 def _solve(facts: Facts, stack: Array, everyone: Array, stddev: float, popularity: Array) -> Array:
-    """v_j near c_j = popularity_j c, where c fits the equations M_j v_j = b_j of all items at once; M_j = A_j + a G.
+    """Solve M_j v_j = b_j, M_j = A_j + a G, near c_j = popularity_j c, where c fits the equations of all items at once.
 
-    The weight a spreads that of all clicks evenly over everything. How far v_j goes from c_j is a Wiener filter on
-    the eigenvalues of M_j: an item whose own equations drown in noise stays there, in everybody's order of popularity.
+    The weight a spreads that of all clicks evenly over all entries. A Wiener filter on the eigenvalues of M_j decides
+    how far v_j moves from c_j: an item whose equations are mostly noise stays there, ranked by popularity.
     """
     rank, square = len(everyone), _FACTOR_BOUND**2
     clicks = max(float(stack[:, -1, -1].sum()), 1.0)

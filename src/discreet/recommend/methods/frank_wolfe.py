@@ -1,15 +1,15 @@
 """Frank-Wolfe over a nuclear-norm ball (Jain, Thakkar and Thakurta, 2018): corrected, with Oja's rule, and as printed.
 
 Round t: a_i = clipped residual of user i, W = sum_i a_i a_i^T + noise, v = top eigenvector, and every user moves by
--step k (a_i . v) / l along v, where l is the singular value. Corrected: steps 2 / (t + 2) of which every user goes the
-best part for their own ratings, residuals within the row bound, symmetric noise, and l from a scalar release. Printed:
-steps 1 / T, residuals within twice the bound, l the root of the noisy eigenvalue inflated by
-sqrt(sigma log(n / beta)) n^(1/4), a first round that does nothing, and the printed noise (raised where it would not
-meet the guarantee). In both every user first subtracts the mean of their own ratings (Thakkar, 2019, section 6.4),
+-step k (a_i . v) / l along v, where l is the singular value. Corrected: steps 2 / (t + 2), of which every user takes
+the part that is best for their own ratings, residuals within the row bound, symmetric noise, and l from a scalar
+release. Printed: steps 1 / T, residuals within twice the bound, l the root of the noisy eigenvalue inflated by
+sqrt(sigma log(n / beta)) n^(1/4), a first round that does nothing, and the printed noise (raised if it would not meet
+the guarantee). In both every user first subtracts the mean of their own ratings (Thakkar, 2019, section 6.4),
 which is a step on the user's own row and costs nothing.
 
 With Oja's rule (Thakkar, 2019, Algorithm 14 inside Algorithm 13) no matrix is formed: v is found by a few noisy
-products W v, all of which are charged, from a random start of norm 1.
+products W v, all charged, from a random start of norm 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from discreet._typing import Array, Integers
 from discreet.recommend import kernels
 from discreet.recommend import replay_kernels as replay
 from discreet.recommend.item_models import ReplayModel
-from discreet.recommend.methods.power import in_units, product_bound, product_sensitivity, quantised_block
+from discreet.recommend.methods.power import in_units, product_bound, product_sensitivity, quantized_block
 from discreet.recommend.methods.subspace import RANK_ONE, add_covariance, check_dense, symmetric
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
@@ -50,17 +50,17 @@ class FrankWolfe:
         return "frank-wolfe-printed" if self.printed else "frank-wolfe-oja" if self.oja else "frank-wolfe"
 
     def _rounds(self, facts: Facts) -> int:
-        """Rounds that touch data: the printed loop wastes its first."""
+        """Rounds that use data; the first round of the printed loop does not."""
         rounds = facts.n_iterations or 5
         return max(1, rounds - 1) if self.printed else rounds
 
     def _clip(self, facts: Facts) -> float:
-        """Bound on a residual: the root of the ratings a user may have, times the bound per rating."""
+        """Bound on a residual: the root of the number of ratings per user, times the bound per rating."""
         per_user = facts.per_user if facts.per_user > 1 else max(1.0, facts.n_items / 5)
         return math.sqrt(per_user) * (2.0 if self.printed else facts.row_clip)
 
     def releases(self, facts: Facts) -> tuple[Release, ...]:
-        """A covariance or some products per round and, corrected, a scalar."""
+        """List a covariance or a few products per round and, if corrected, a scalar."""
         if not self.oja:
             check_dense(facts)
         rounds, square = self._rounds(facts), self._clip(facts) ** 2
@@ -133,7 +133,7 @@ def _oja_direction(facts: Facts, ratings: Users, model: ReplayModel, noise: Nois
     single = replace(facts, rank=1)
 
     def noisy_product(number: int, block: Array) -> Array:
-        exact = _product(facts, ratings, model, quantised_block(single, block))
+        exact = _product(facts, ratings, model, quantized_block(single, block))
         return noise.release(_product_name(t, number), exact)
 
     step = 1 / (_OJA_STEPS * noise.stddev(_product_name(t, 0)) * math.sqrt(facts.n_items))
@@ -142,7 +142,7 @@ def _oja_direction(facts: Facts, ratings: Users, model: ReplayModel, noise: Nois
 
 
 def _product(facts: Facts, ratings: Users, model: ReplayModel, block: Integers) -> Array:
-    """sum_i a_i (a_i . v) in units of the squared clip, exact up to the dropped bits."""
+    """Return sum_i a_i (a_i . v) in units of the squared clip, exact up to the dropped bits."""
     bound = product_bound(facts)
 
     def add(part: Ratings, sums: Integers) -> None:
@@ -161,7 +161,7 @@ def _covariance(facts: Facts, ratings: Users, model: ReplayModel) -> Array:
 
 
 def _energy(facts: Facts, ratings: Users, model: ReplayModel, v: Array) -> Array:
-    """sum_i (a_i . v)^2, each term rounded down locally and summed exactly."""
+    """Return sum_i (a_i . v)^2, each term rounded down and summed exactly."""
     bound = facts.bound(2) >> 1
     direction = np.trunc(v * _VECTOR_SCALE).astype(np.int64)
 

@@ -1,8 +1,8 @@
 """Item effects and popularity under differential privacy, and the bias models built on them.
 
-First a stacked release of weighted counts and clipped, user-centered sums; then refinements of the sums in which
-a user's weight goes to the items that need it (f_j proportional to count_j^(-1/2), which minimizes the summed error
-under a bound on a user's norm); last the mean of the users' own offsets. Everything else is post-processing.
+The releases are weighted counts, stacked with clipped, user-centered sums; then refined sums, in which a user's weight
+goes to the items that need it (f_j proportional to count_j^(-1/2) minimizes the summed error under a bound on a user's
+norm); last the mean of the users' own offsets. Everything else is post-processing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
 
-# What is expected of ratings, in units of half the range: it steers shrinkage only, never privacy. Ratings that use the
-# range evenly have variance 1/3; these are parts of it that users, items and chance are expected to explain.
+# Expected variances of ratings, in units of half the range; they affect shrinkage only, never privacy. Ratings that use
+# the range evenly have variance 1/3: these are the parts that users, items and chance are expected to explain.
 _EVEN = 1 / 3
 _EFFECT_VARIANCE = 0.15 * _EVEN
 _OFFSET_VARIANCE = 0.15 * _EVEN
@@ -38,7 +38,7 @@ PROFILE, EFFECTS, OFFSETS = "item profile", "item effects", "user offsets"
 
 @dataclass(frozen=True)
 class Profile:
-    """What was learned about items one by one.
+    """What was learned about each item.
 
     Attributes
     ----------
@@ -46,9 +46,9 @@ class Profile:
     count_noise : standard deviation of the counts.
     importance : weight of every item in a user's row.
     reach : expected sum over users of the row weights of every item.
-    effects : how much better than average an item is rated.
+    effects : how much better than the average an item is rated.
     popularity : standardized logarithm of the counts.
-    reliability : part of the counts' variance that is not noise, in [0, 1].
+    reliability : fraction of the counts' variance that is not noise.
     global_mean : mean of users' offsets.
     n_users : noisy number of users with ratings.
     """
@@ -65,11 +65,11 @@ class Profile:
 
     @property
     def base(self) -> Array:
-        """Prediction for a user of whom nothing is known."""
+        """Predictions for a user without ratings."""
         return self.global_mean + self.effects
 
     def model(self, *, slopes: bool) -> RidgeModel:
-        """A local ridge on an offset and, with ``slopes``, on the effects and the popularity themselves."""
+        """Return a local ridge on an offset and, with ``slopes``, on the effects and the popularity."""
         ones = np.ones((len(self.effects), 1))
         if not slopes:
             return RidgeModel(self.base, ones, np.array([_OFFSET_VARIANCE]), ERROR_VARIANCE)
@@ -77,19 +77,19 @@ class Profile:
         centered = self.effects - weights @ self.effects
         spread = max(math.sqrt(weights @ centered**2), 1e-3)
         features = np.column_stack([ones, centered / spread, self.popularity])
-        # Tastes for popularity vary as far as popularity can be told from noise.
+        # Tastes for popularity vary as much as popularity can be distinguished from noise.
         taste = max(_POPULARITY_VARIANCE * self.reliability, 1e-8)
         prior = np.array([_OFFSET_VARIANCE, (_SLOPE_SPREAD * spread) ** 2, taste])
         return RidgeModel(self.base, features, prior, ERROR_VARIANCE)
 
 
 def _count_scale(facts: Facts) -> float:
-    """Counts enter the stacked release at this scale: free at 1 where rows are exchanged, cheap at 1/2 elsewhere."""
+    """Return the scale of counts in the stacked release: free at 1 if rows are replaced, cheap at 1/2 otherwise."""
     return 1.0 if facts.replaces else 0.5
 
 
 def profile_releases(facts: Facts, share: float, refinements: int = 1) -> tuple[Release, ...]:
-    """The releases behind a `Profile`: docs/proofs/recommenders.md, section 3."""
+    """List the releases behind a `Profile` (docs/proofs/recommenders.md, section 3)."""
     scale = _count_scale(facts)
     stacked = 2.0 if facts.replaces else math.sqrt(1 + scale**2)
     each = share * (1 - _OFFSET_SHARE) / (1 + refinements)
@@ -102,7 +102,7 @@ def profile_releases(facts: Facts, share: float, refinements: int = 1) -> tuple[
 
 
 def learn_profile(facts: Facts, ratings: Users, noise: Noise, refinements: int = 1) -> Profile:
-    """Run the releases of `profile_releases` and shrink what comes out."""
+    """Run the releases of `profile_releases` and shrink the results."""
     n, clip = facts.n_items, facts.rating_clip
     effects, importance = np.zeros(n), np.ones(n)
     scale = _count_scale(facts)
@@ -130,14 +130,14 @@ def learn_profile(facts: Facts, ratings: Users, noise: Noise, refinements: int =
 
 
 def importance_of(counts: Array, count_noise: float) -> Array:
-    """Weights that minimize the summed error of item sums, from released counts; doubtful items get half."""
+    """Return weights that minimize the summed error of item sums, from released counts; doubtful items get half."""
     return np.asarray(
         np.maximum(counts, 2 * count_noise) ** -0.5 * np.where(counts > 2 * count_noise, 1.0, 0.5)
     )
 
 
 def weighted_sums(facts: Facts, ratings: Users, importance: Array, effects: Array) -> Array:
-    """Exact weighted counts and weighted sums of clipped, centered ratings, in units of a user's norm."""
+    """Return exact weighted counts and sums of clipped, centered ratings, in units of a user's norm."""
     bound = facts.bound(1, most=30)
 
     def add(block: Ratings, sums: Integers) -> None:
@@ -178,7 +178,7 @@ def _standardized(values: Array, weights: Array) -> Array:
 
 
 def _popularity_trend(sums: Array, gain: Array, stddev: float, popularity: Array) -> Array:
-    """Regress noisy effects on popularity: the estimate for an item whose own ratings are lost in noise."""
+    """Regress noisy effects on popularity: the estimate for an item whose own ratings are mostly noise."""
     design = np.column_stack([np.ones_like(popularity), popularity, popularity**2])
     weight = gain**2 / (gain**2 * _EFFECT_VARIANCE + stddev**2)
     normal = (design * weight[:, None]).T @ design + np.eye(3) / _TREND_VARIANCE
@@ -187,7 +187,7 @@ def _popularity_trend(sums: Array, gain: Array, stddev: float, popularity: Array
 
 
 def _update(effects: Array, variance: Array, sums: Array, gain: Array, stddev: float) -> tuple[Array, Array]:
-    """Posterior mean and variance after observing gain * (effect - effects) + noise."""
+    """Return posterior mean and variance after observing gain * (effect - effects) + noise."""
     error = stddev**2 + 0.02 * gain  # sampling error: ratings differ
     weight = gain * variance / (gain**2 * variance + error)
     return np.clip(effects + weight * sums, -2.0, 2.0), variance * error / (gain**2 * variance + error)
@@ -195,7 +195,7 @@ def _update(effects: Array, variance: Array, sums: Array, gain: Array, stddev: f
 
 @dataclass(frozen=True)
 class ItemProfile:
-    """Item effects and popularity; with ``slopes`` every user fits their own taste for both.
+    """Item effects and popularity; with ``slopes`` every user fits a personal taste for both.
 
     Without slopes this is the private bias model, rating = mean + item effect + user offset.
     """
@@ -209,7 +209,7 @@ class ItemProfile:
         return "profile" if self.slopes else "bias"
 
     def releases(self, facts: Facts) -> tuple[Release, ...]:
-        """Counts, sums and offsets."""
+        """List counts, sums and offsets."""
         return profile_releases(facts, 1.0, facts.n_iterations or 1)
 
     def run(self, facts: Facts, ratings: Users, noise: Noise) -> RidgeModel:

@@ -2,9 +2,9 @@
 
     W = sum_i a_i a_i^T + symmetric noise,    a_i = weighted residual of user i's own ridge fit, |a_i| <= row_clip.
 
-The residual is computed by the user from released numbers and their own row, so any local fit is free; the bound
-is enforced on integers. What follows the release is post-processing: eigenvectors above the edge of the noise,
-eigenvalues corrected for it, the diagonal (which sampling inflates) replaced by what the directions explain.
+Users compute residuals from released numbers and their own rows, so any local fit is free; the bound is enforced on
+integers. Everything after the release is post-processing: eigenvectors above the edge of the noise, eigenvalues
+corrected for it, and a diagonal (which sampling inflates) replaced by what the directions explain.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROW_RATIO = 0.8
 
 
 def check_dense(facts: Facts) -> None:
-    """Refuse catalogs whose covariance does not fit."""
+    """Raise for catalogs whose covariance does not fit."""
     if facts.n_items**2 > MOST_ENTRIES:
         raise ValueError(
             f"a dense covariance of {facts.n_items} items needs {8 * facts.n_items**2 / 2**30:.0f} GB; use "
@@ -50,7 +50,7 @@ def check_dense(facts: Facts) -> None:
 
 
 def covariance_release(facts: Facts, name: str, share: float) -> Release:
-    """One symmetric release, in units of row_clip^2: sensitivity sqrt(2) or 1 (Theorem 1)."""
+    """Return one symmetric release in units of row_clip^2, of sensitivity sqrt(2) or 1 (Theorem 1)."""
     check_dense(facts)
     return Release(name, share, facts.apart, 1, facts.n_items)
 
@@ -58,7 +58,7 @@ def covariance_release(facts: Facts, name: str, share: float) -> Release:
 def residual_integers(
     facts: Facts, block: Ratings, model: RidgeModel, importance: Array, bound: int
 ) -> Integers:
-    """Every user's weighted residual in whole steps of row_clip / bound."""
+    """Return every user's weighted residual in integer steps of row_clip / bound."""
     q = np.zeros(len(block.items), dtype=np.int64)
     kernels.residual_rows(
         block.starts,
@@ -77,7 +77,7 @@ def residual_integers(
 
 
 def covariance(facts: Facts, ratings: Users, model: RidgeModel, importance: Array) -> Array:
-    """The exact covariance of quantised residual rows, in units of row_clip^2; symmetric."""
+    """Return the exact, symmetric covariance of quantized residual rows, in units of row_clip^2."""
     bound = facts.bound(2)
 
     def add(block: Ratings, sums: Integers) -> None:
@@ -87,12 +87,12 @@ def covariance(facts: Facts, ratings: Users, model: RidgeModel, importance: Arra
 
 
 def energy_release(share: float) -> Release:
-    """The summed squared norms of weighted residual rows, each at most 1: moves by at most 1 under every relation."""
+    """Return the release of summed squared norms of weighted residual rows: sensitivity 1 under every relation."""
     return Release(ENERGY, share, 1.0, 1)
 
 
 def adapted(facts: Facts, ratings: Users, noise: Noise, model: RidgeModel, profile: Profile) -> Facts:
-    """The row bound lowered to what residuals need; allowed, because covariances are released in units of it."""
+    """Lower the row bound to what residuals need; allowed because covariances are released in units of it."""
     wide = dataclasses.replace(facts, row_clip=1.0)
     bound = facts.bound(2)
 
@@ -136,7 +136,7 @@ class Subspace:
         return "subspace" if self.centered else "svd"
 
     def releases(self, facts: Facts) -> tuple[Release, ...]:
-        """Item profile, then one covariance per round."""
+        """List the item profile, then one covariance per round."""
         rounds = (facts.n_iterations or 1) if self.centered else 1
         if not self.centered:
             share, first = 1.0, profile_releases(facts, 0.1, 0)
@@ -164,19 +164,19 @@ class Subspace:
 
 
 def _plain(profile: Profile) -> RidgeModel:
-    """Users' own offsets only, around the public middle."""
+    """Return a model of users' own offsets around the public middle."""
     n = len(profile.effects)
     flat = np.full(n, profile.global_mean)
     return RidgeModel(flat, np.ones((n, 1)), np.array([0.05]), 0.2)
 
 
 def add_covariance(block: Ratings, q: Integers, sums: Integers) -> None:
-    """Lower triangle of sums += q_i q_i^T; threads share one large matrix by lines, of about equal work."""
+    """Add q_i q_i^T to the lower triangle of sums; threads share the lines of one large matrix evenly."""
     n, size = len(sums), len(block.items)
     if n <= _SMALL and n * block.n_users <= _SPARSE * size:
         _add_dense(block, q, sums)
         return
-    if n <= _SMALL and size > _NEAR_ENTRIES:  # the matrix is near, so that rows should be, too
+    if n <= _SMALL and size > _NEAR_ENTRIES:  # the matrix is in the cache, and rows should be, too
         for first, last in block.blocks(_NEAR_ENTRIES):
             add_covariance(block.part(first, last), q[block.starts[first] : block.starts[last]], sums)
         return
@@ -192,7 +192,7 @@ def add_covariance(block: Ratings, q: Integers, sums: Integers) -> None:
 
 
 def _add_dense(block: Ratings, q: Integers, sums: Integers) -> None:
-    """The whole matrix, by products of dense rows: integers that stay below 2^52 on the way, hence exact in float64."""
+    """Add products of dense rows: integers that stay below 2^52, so they are exact in float64."""
     n = len(sums)
     height = max(n, _DENSE_ENTRIES // n)
     for first in range(0, block.n_users, height):
@@ -203,7 +203,7 @@ def _add_dense(block: Ratings, q: Integers, sums: Integers) -> None:
 
 
 def symmetric(lower: Integers, scale: float) -> Array:
-    """scale times the mirrored lower triangles, in the place of the integers: a matrix may fill half the memory."""
+    """Return scale times the mirrored lower triangles, in the memory of the integers, which may be large."""
     values = lower.view(np.float64)
     for i in range(len(lower)):
         values[i] = lower[i].astype(np.float64)  # exact: below 2^52

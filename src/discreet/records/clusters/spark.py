@@ -13,6 +13,7 @@ import collections
 import contextlib
 import os
 import pickle
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from discreet.records.clusters import sheets
 from discreet.records.clusters.base import WorkersLost, checksum
 from discreet.records.clusters.crew import Kept
 from discreet.records.clusters.kept_rows import KeptRows, Noted, facts_of
+from discreet.records.clusters.lines import Call, Lines, answer_calls, me
 from discreet.records.clusters.sheets import Address, Entry, Gone
 from discreet.records.sources import OWN_ROWS, Source, rebatched
 from discreet.tables.reading import TableError
@@ -40,9 +42,11 @@ REPEATABLE = (
 _TRIES = 3  # to make lost parts again in one pass
 _HANDED_OVER = 60.0  # seconds after which somebody else holds what was opened
 _FORGOTTEN = 600.0  # seconds without a question after which a fit is taken to be over
+_AWAKE = 20.0  # seconds without a job after which Spark is given one
 _ROWS, _LABELS = -1, -2  # numbers of what was opened
 Key = tuple[int, int]  # of a part: its partition, and its number there
 Places = dict[int, tuple[Address, ...] | bytes]  # where entries of a part are, by their numbers
+Answer = tuple[Key, Places, tuple[Any, ...], bytes]  # part, what was made for it, what is known, who says so
 
 
 class SparkTable(Source):
@@ -76,13 +80,20 @@ class SparkRows(KeptRows):
     assumptions = SparkTable.assumptions
 
     def __init__(
-        self, frame: Any, target: str | None, *, schema: Any = None, classes: Any = None, bad_rows: str
+        self,
+        frame: Any,
+        target: str | None,
+        *,
+        schema: Any = None,
+        classes: Any = None,
+        bad_rows: str,
+        labeled: bool = True,
     ) -> None:
         table = SparkTable(frame)
-        if schema is None and target is None:
+        if schema is None and target is None and labeled:
             raise ValueError("name the column of labels: fit(frame, target='y')")
         if schema is None:
-            reading: Reading = Numbers.of(table, target or "", None, classes, bad_rows)
+            reading: Reading = Numbers.of(table, target, None, classes, bad_rows)
         else:
             reading = Encoded.of(table, schema, bad_rows)
         made = table.chosen(reading.columns).mapInArrow(partial(_opened, reading), "part binary")
@@ -104,7 +115,7 @@ class SparkRows(KeptRows):
 
 
 class SparkCrew:
-    """Asks all parts of a fit by one Spark job, of one task per partition.
+    """Asks all parts of a fit: by a Spark job, of one task per partition, and then the processes that did its tasks.
 
     Parameters
     ----------
@@ -121,6 +132,9 @@ class SparkCrew:
 
         self._name = os.urandom(16)
         self._context = made.context
+        self._lines = Lines.of(made.context.getConf())
+        self._processes: dict[Key, bytes] = {}
+        self._worked = time.monotonic()
         self._fresh = made.mapPartitions(partial(_taken, self._name))
         self._there = made.mapPartitions(partial(_taken, self._name)).persist(StorageLevel.MEMORY_ONLY)
         found = self._there.collect()
@@ -142,7 +156,7 @@ class SparkCrew:
 
     def answers(self, function: Callable[..., Any], *columns: Any) -> list[Any]:
         """``function`` of each tuple of entries, in the order of the parts; each counts once, or none does."""
-        found = self._asked(self._there, None, function, columns)
+        found = self._by_lines(function, columns) or self._asked(self._there, None, function, columns)
         for _ in range(_TRIES):
             lost = [key for key in self._keys if key not in found]
             if not lost:
@@ -155,21 +169,54 @@ class SparkCrew:
         self, rows: Any, partitions: list[int] | None, function: Callable[..., Any], columns: Sequence[Any]
     ) -> dict[Key, Any]:
         """Answers by their parts, without those whose entries nobody has; of all partitions or of some."""
-        question = Question(self._name, tuple(self._alive), {}, {}, function, [])
-        question.columns.extend(self._told(question, column, partitions is None) for column in columns)
-        task = partial(_answers, question)
+        task = partial(_answers, self._question(function, columns, partitions is None), self._call)
+        self._worked = time.monotonic()
         given = (
             rows.mapPartitions(task).collect()
             if partitions is None
             else self._context.runJob(rows, task, partitions)
         )
+        return self._found(given)
+
+    def _by_lines(self, function: Callable[..., Any], columns: Sequence[Any]) -> dict[Key, Any]:
+        """Answers of all parts without a job; none if a part cannot be reached so."""
+        if self._lines is None or len(self._processes) < len(self._keys):
+            return {}
+        if time.monotonic() - self._worked > _AWAKE:
+            self._keep_awake()
+        asked: dict[bytes, list[Key]] = {}
+        for key in self._keys:
+            asked.setdefault(self._processes[key], []).append(key)
+        question = self._question(function, columns, brief=True)
+        given = self._lines.asked(asked, question, self._keep_awake, _AWAKE)
+        found = self._found(given)
+        return found if len(found) == len(self._keys) else {}
+
+    def _keep_awake(self) -> None:
+        """Give Spark a job: it ends processes that have none for a minute."""
+        self._there.mapPartitions(_nothing).collect()
+        self._worked = time.monotonic()
+
+    @property
+    def _call(self) -> Call | None:
+        return None if self._lines is None else self._lines.call
+
+    def _question(self, function: Callable[..., Any], columns: Sequence[Any], brief: bool) -> Question:
+        """What tasks are told; ``brief`` leaves out how to make what all parts have."""
+        question = Question(self._name, tuple(self._alive), {}, {}, function, [])
+        question.columns.extend(self._told(question, column, brief) for column in columns)
+        return question
+
+    def _found(self, given: Sequence[Answer]) -> dict[Key, Any]:
+        """Answers by their parts; whoever gave one is noted, and where entries are."""
         if len({key for key, *_ in given} & set(self._keys)) != len(given):
             raise WorkersLost
-        self._note({key: places for key, places, _ in given})
-        return {key: answer[0] for key, _, answer in given if answer}
+        self._note({key: places for key, places, *_ in given})
+        self._processes |= {key: process for key, _, _, process in given}
+        return {key: answer[0] for key, _, answer, _ in given if answer}
 
     def _told(self, question: Question, column: Any, brief: bool) -> Any:
-        """A column as tasks know it; ``brief`` leaves out how to make what all parts have."""
+        """A column as tasks know it."""
         if not isinstance(column, Kept):
             return dict(zip(self._keys, column, strict=True))
         places = question.places[column.number] = self._places.get(column.number, {})
@@ -190,8 +237,10 @@ class SparkCrew:
         """Tell whoever has parts of this fit to forget them; who is not reached does so by himself."""
         nothing = Question(self._name, (), {}, {}, tuple, [])
         with contextlib.suppress(Exception):  # the session may be over
-            self._there.mapPartitions(partial(_answers, nothing)).collect()
+            self._there.mapPartitions(partial(_answers, nothing, None)).collect()
             self._there.unpersist()
+        if self._lines is not None:
+            self._lines.close()
 
 
 @dataclass(frozen=True)
@@ -221,6 +270,7 @@ class Question:
 _held: dict[bytes, dict[tuple[int, Key], Entry]] = {}  # by fits
 _asked_at: dict[bytes, float] = {}
 _handed: collections.deque[tuple[float, list[Entry]]] = collections.deque()
+_working = threading.Lock()  # tasks and calls take turns
 
 
 def _packed(batches: Iterator[Any]) -> Iterator[Any]:
@@ -283,19 +333,36 @@ def _hold(fit: bytes, number: int, key: Key, entry: Entry) -> Entry:
     return entry
 
 
-def _answers(question: Question, rows: Iterator[Any]) -> Iterator[tuple[Key, Places, tuple[Any, ...]]]:
-    """Keys, where entries are that were made, and answers; none where an entry is lost."""
-    with silence():
+def _answers(question: Question, call: Call | None, rows: Iterator[Any]) -> Iterator[Answer]:
+    """Answers about the parts of one partition; from now on also without a task."""
+    if call is not None:
+        answer_calls(call, _answered)
+    for key, _, places in rows:
+        yield from _answered(question, [key], places)
+
+
+def _answered(question: Question, keys: Sequence[Key], places: Places | None = None) -> list[Answer]:
+    """Keys, where entries are that were made, answers, and who gives them; none where an entry is lost."""
+    given: list[Answer] = []
+    with _working, silence():
         _forget(question)
-        for key, _, places in rows:
+        for key in keys:
             made: Places = {}
-            try:
-                entries = [_entry(question, column, key, places, made) for column in question.columns]
-            except Gone:
-                yield key, made, ()
-                continue
-            values = [one.value if isinstance(one, Entry) else one for one in entries]
-            yield key, made, (question.function(*values),)
+            answer: tuple[Any, ...] = ()
+            with contextlib.suppress(Gone):
+                entries = [_entry(question, column, key, places or {}, made) for column in question.columns]
+                answer = (question.function(*(_value(one) for one in entries)),)
+            given.append((key, made, answer, me()))
+    return given
+
+
+def _value(entry: Any) -> Any:
+    return entry.value if isinstance(entry, Entry) else entry
+
+
+def _nothing(rows: Iterator[Any]) -> Iterator[Any]:
+    """A task of a job that does nothing."""
+    return iter(())
 
 
 def _entry(question: Question, column: Any, key: Key, places: Places, made: Places) -> Any:
@@ -316,8 +383,8 @@ def _entry(question: Question, column: Any, key: Key, places: Places, made: Plac
         raise Gone
     function, columns = question.recipes[column]
     entries = [_entry(question, one, key, places, made) for one in columns]
-    values = [one.value if isinstance(one, Entry) else one for one in entries]
-    entry = sheets.kept(function(*values), [one for one in entries if isinstance(one, Entry)])
+    value = function(*(_value(one) for one in entries))
+    entry = sheets.kept(value, [one for one in entries if isinstance(one, Entry)])
     made[column] = entry.addresses
     return _hold(question.fit, column, key, entry)
 

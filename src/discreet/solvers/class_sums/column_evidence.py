@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet._typing import Array
-from discreet.solvers.class_sums.discriminant import class_shares
 from discreet.solvers.class_sums.mechanism import NoisyClassSums
+from discreet.solvers.second_order.margins import class_shares
 
 
 class ColumnEvidence:
@@ -139,16 +141,19 @@ class _Precise:
 
 # -- Empirical Bayes estimates for columns from noisy sums: sizes, leans towards a class, and weights ----------------
 #
-# Everything here is post-processing of released numbers. Priors are mixtures on public grids, fitted to the released
-# numbers by a fixed number of EM steps (Kiefer and Wolfowitz, 1956; Stephens, 2017), on at most 20,000 columns.
+# Everything here is post-processing of released numbers, in single precision where many are compared. Priors are
+# mixtures on public grids, fitted by a fixed number of EM steps (Kiefer and Wolfowitz, 1956; Stephens, 2017):
+# to the clearest columns, and to some of the others, each of which stands for those around it in rank.
 
 
 Columns = NDArray[np.int64]
+Singles = NDArray[np.float32]
 
 _SIZES, _LEANS = 40, 24  # points of the grids
 _SIZE_STEPS, _LEAN_STEPS = 40, 100  # EM steps
-_FITTED = 20_000  # maximum number of columns used to fit a prior
+_CLEAREST, _OTHERS = 2048, 1024  # maximum number of columns used to fit a prior
 _BLOCK = 1 << 21  # numbers per block
+_LEAST, _MOST = np.float32(1e-30), 1e15  # of likelihoods, and of numbers in single precision
 _CERTAIN = 12.0  # standard deviations above which a column needs no prior
 _EXPONENT = 0.75  # rarer columns have larger leans: their variance falls with this power of the size
 _FLATTEST = 1e-5  # the least variance of a lean on the grid; the largest is 1
@@ -166,15 +171,22 @@ def column_sizes(observed: Array, variance: Array) -> Array:
     grid = np.append(0.0, np.geomspace(0.02 * least, max(float(observed.max()), 4 * least), _SIZES))
     unsure = np.flatnonzero(observed <= _CERTAIN * stddev)
     found = np.maximum(observed, 0.0)
+    relative, precise = _singles(observed / stddev), _singles(least / stddev)
+    points = _singles(grid / least)
 
-    def likelihoods(columns: Columns) -> Array:
-        distance = (observed[columns, None] - grid) / stddev[columns, None]
-        return np.asarray(np.exp(-0.5 * np.square(distance)) + 1e-300)
+    def likelihoods(columns: Columns) -> Singles:
+        made = np.multiply.outer(precise[columns], points)
+        made -= relative[columns, None]
+        np.square(made, out=made)
+        made *= np.float32(-0.5)
+        np.exp(made, out=made)
+        made += _LEAST
+        return made
 
-    weights = _fitted(likelihoods(_some(unsure)), _SIZE_STEPS, 0.5)
+    weights = _fitted(likelihoods, unsure, relative, _SIZE_STEPS, 0.5)
     for columns in _blocks(unsure, len(grid)):
-        posterior = likelihoods(columns) * weights
-        found[columns] = posterior @ grid / posterior.sum(axis=1)
+        table = likelihoods(columns)
+        found[columns] = least * (table @ (weights * points)) / (table @ weights)
     return np.maximum(found, 1e-3 * least)
 
 
@@ -192,20 +204,35 @@ def leans(observed: Array, variance: Array, sizes: Array) -> tuple[Array, Array]
     if len(seen) < fewest:
         seen = np.argsort(-signal)[:fewest]
 
-    def laws(columns: Columns) -> tuple[Array, Array]:
-        prior = np.minimum(grid * rarity[columns, None], 1.0)
-        total = prior + variance[columns, None]
-        logs = -0.5 * (np.log(total) + np.square(observed[columns, None]) / total)
-        return prior / total, np.exp(logs - logs.max(axis=1, keepdims=True))
+    most, rates, points = _singles(1 / variance), _singles(rarity / variance), _singles(grid)
+    squares_seen = _singles(np.square(observed) / variance)
 
-    weights = _fitted(laws(_some(seen))[1], _LEAN_STEPS, 0.2)
+    def ratios(columns: Columns) -> Singles:
+        """1 plus prior variances over those of the noise."""
+        made = np.multiply.outer(rates[columns], points)
+        np.minimum(made, most[columns, None], out=made)
+        made += np.float32(1)
+        return made
+
+    def likelihoods(columns: Columns, ratio: Singles | None = None) -> Singles:
+        total = ratios(columns) if ratio is None else ratio
+        made = squares_seen[columns, None] / total
+        made += np.log(total)
+        made -= made.min(axis=1, keepdims=True)
+        made *= np.float32(-0.5)
+        return np.asarray(np.exp(made, out=made))
+
+    weights = _fitted(likelihoods, seen, squares_seen, _LEAN_STEPS, 0.2)
     means, squares = np.empty(len(observed)), np.empty(len(observed))
     for columns in _blocks(np.arange(len(observed)), len(grid)):
-        kept, likelihoods = laws(columns)
-        posterior = likelihoods * weights
-        total = posterior.sum(axis=1)
-        mean = np.einsum("ij,ij->i", posterior, kept) / total
-        square = np.einsum("ij,ij,ij->i", posterior, kept, kept) / total
+        ratio = ratios(columns)
+        table = likelihoods(columns, ratio)
+        kept = 1 - 1 / ratio
+        total = table @ weights
+        table *= kept
+        mean = table @ weights / total
+        table *= kept
+        square = table @ weights / total
         means[columns] = mean * observed[columns]
         squares[columns] = mean * variance[columns] + square * np.square(observed[columns])
     return means, squares
@@ -227,18 +254,32 @@ def water_filling(gains: Array, signal: float) -> Array:
     return np.asarray(np.maximum(0.0, levels[n_kept - 1] - floors))
 
 
-def _fitted(likelihoods: Array, steps: int, extra: float) -> Array:
+def _fitted(
+    likelihoods: Callable[[Columns], Singles],
+    columns: Columns,
+    strength: NDArray[Any],
+    steps: int,
+    extra: float,
+) -> Singles:
     """Return the weights of a mixture by EM, with ``extra`` pseudo-observations of every component."""
-    size = likelihoods.shape[1]
-    weights = np.full(size, 1 / size)
+    number = np.ones(len(columns), dtype=np.float32)
+    if len(columns) > _CLEAREST + _OTHERS:
+        ranked = columns[np.argsort(-strength[columns])]
+        others = ranked[_CLEAREST :: math.ceil((len(ranked) - _CLEAREST) / _OTHERS)]
+        number = np.ones(_CLEAREST + len(others), dtype=np.float32)
+        number[_CLEAREST:] = (len(ranked) - _CLEAREST) / len(others)
+        columns = np.concatenate([ranked[:_CLEAREST], others])
+    table = np.ascontiguousarray(likelihoods(columns).T)
+    size = len(table)
+    weights = np.full(size, 1 / size, dtype=np.float32)
+    total = np.float32(number.sum() + extra * size)
     for _ in range(steps):
-        counts = weights * (1 / (likelihoods @ weights) @ likelihoods)
-        weights = (counts + extra) / (len(likelihoods) + extra * size)
+        weights = (weights * (table @ (number / (weights @ table))) + np.float32(extra)) / total
     return weights
 
 
-def _some(columns: Columns) -> Columns:
-    return columns[:: max(1, math.ceil(len(columns) / _FITTED))]
+def _singles(values: Array) -> Singles:
+    return np.minimum(values, _MOST).astype(np.float32)
 
 
 def _blocks(columns: Columns, width: int) -> list[Columns]:

@@ -46,6 +46,7 @@ from discreet.solvers.gradients.descent import (
     noisy_mean_gradient,
 )
 from discreet.solvers.second_order.coordinates import mapped
+from discreet.solvers.second_order.margins import class_shares
 
 _SEEN = 3.0  # standard deviations of noise that a column's size must exceed to be used
 _LEAST_RIDGE = 1300.0  # over the noise variance of a mean; below this, the choice of ridge follows the noise
@@ -53,7 +54,6 @@ _RIDGES = 1e-12, 10.0  # moments sum to 1: the smallest ridge has no effect, the
 _RIDGES_PER_DECADE = 4
 # Standard deviation of a class's share of the sum of all rows, about its share of the records.
 _UNEQUAL = 0.05
-_ANGLES = 2000  # of the grid on which shares are integrated
 _SHRUNK = 0.9  # if at most this fraction of the constants is left, rows are longer than the bound
 
 
@@ -144,25 +144,6 @@ def pooled_shares(sums: NoisyClassSums, n_samples: int) -> tuple[Array, float]:
         unsure *= doubt / (unsure + doubt)
     total = max(float(found.sum()), math.sqrt(n_classes * unsure))
     return found / total, unsure / total**2
-
-
-def class_shares(noisy: Array, variance: float) -> Array:
-    """Return the posterior means of class shares that add up to 1, given noisy ones with this ``variance`` each.
-
-    The prior is that of Jeffreys, under which rare classes are as likely as common ones: no share is 0, and a share
-    that vanishes in the noise is a fraction of it. An even share would cost much log loss there.
-    """
-    n_classes = len(noisy)
-    angles = (np.arange(_ANGLES) + 0.5) * (math.pi / 2 / _ANGLES)
-    shares, prior = np.sin(angles) ** 2, np.cos(angles) ** (n_classes - 2)
-    centers = np.clip(noisy, shares[0], shares[-1])
-    # Errors that add up to 0 are smaller. The grid is not finer than the last number.
-    least = 2 * angles[0] * np.sqrt(centers * (1 - centers))
-    stddev = np.maximum(math.sqrt(variance * (1 - 1 / n_classes)), 2 * least)
-    exponents = -np.square((noisy[:, None] - shares) / stddev[:, None]) / 2
-    weights = prior * np.exp(exponents - exponents.max(axis=1, keepdims=True))
-    found = (weights @ shares) / weights.sum(axis=1)
-    return np.asarray(found / found.sum())
 
 
 def column_means(noisy: Array, stddev: float) -> tuple[Array, NDArray[np.bool_]]:

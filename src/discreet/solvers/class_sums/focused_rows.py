@@ -6,43 +6,61 @@ weights had been known in advance. Proofs: docs/proofs/text.md.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import softmax
 
 from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.records.arrays import ArrayRecords
-from discreet.records.base import Records
 from discreet.records.bounds import Bounds, chunked_sum, gamma
 
 UNIT = Bounds(1.0, intercept=False)
 _LARGEST_LOG = 10.0  # row lengths are clipped to between 2^-10 and 2^10 times the bound
 
 
-def focused(records: Records, weights: Array) -> Records:
-    """Return the rows d x / |d x| for column weights d; null records and rows without a weighted entry are 0."""
-    return records.map_rows(
-        focused_part, weights, width=records.n_columns, bounds=UNIT, sparse=records.sparse
-    )
-
-
 def focused_part(records: ArrayRecords, weights: Array) -> ArrayRecords:
-    """Apply `focused` to rows in memory."""
-    null = records.scales == 0
+    """Return the records d x / |d x| for column weights d; null records and rows without a weighted entry are 0.
+
+    Rows d x are stored, and scales s of which the exact norm of s d x is at most 1 (rounding.md, section 1).
+    """
     if records.sparse:
         matrix = records.matrix
-        entries = matrix.data.astype(np.float64) * weights[matrix.indices]
-        starts = np.asarray(matrix.indptr, dtype=np.int64)
-        entries *= np.repeat(_inverse(_segment_norms(entries, starts)), np.diff(starts))
-        rows: Any = sp.csr_array((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
+        entries = matrix.data.astype(np.float64)
+        if not (weights == 1).all():
+            entries *= weights[matrix.indices]
+        norms = _segment_norms(entries, np.asarray(matrix.indptr, dtype=np.int64))
+        rows = _with_entries(matrix, entries)
     else:
+        null = records.scales == 0
         rows = np.where(null[:, None], 0.0, np.asarray(records.matrix, dtype=np.float64)) * weights
-        rows *= _inverse(np.sqrt(np.einsum("ij,ij->i", rows, rows)))[:, None]
-    return ArrayRecords(rows, records.labels, UNIT, null, n_threads=records.n_threads)
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return records.with_rows(rows, _inverse(norms) * (1.0 - (records.n_columns + 32) * 2.0**-52), UNIT)
+
+
+def split_sums(records: ArrayRecords, weights: Array, factors: Array, constant: float) -> Array:
+    """Return sums of (z+, z-, constant) over the records, z as in `focused_part`: one row for each row of ``factors``.
+
+    A record counts ``factors[., k]`` times if its class is number k; null records do not count.
+    """
+    part = focused_part(records, weights)
+    used, labels = records.scales > 0, records.labels
+    codes = np.where(used, labels > 0 if factors.shape[1] == 2 else labels, 0).astype(np.int64)
+    entries = part.matrix.data if part.sparse else part.matrix
+    rows = [part]
+    if entries.min(initial=0.0) < 0:
+        cuts = (np.maximum(entries, 0.0), np.maximum(-entries, 0.0))
+        rows = [part.with_rows(_with_entries(part.matrix, cut), part.scales, UNIT) for cut in cuts]
+    sums = np.zeros((len(factors), 2 * part.n_columns + 1))
+    for one, factor in zip(sums, factors, strict=True):
+        counts = np.where(used, factor[codes], 0.0)
+        for place, signed in enumerate(rows):
+            one[place * part.n_columns :][: part.n_columns] = signed.weighted_sum(counts)
+        one[-1] = constant * chunked_sum(counts[:, None])[0]
+    return sums
 
 
 def row_error(n_columns: int) -> float:
@@ -75,6 +93,15 @@ def _reduced(operation: np.ufunc, entries: Array, lengths: NDArray[np.int64]) ->
     if len(occupied):
         found[occupied] = operation.reduceat(entries, (np.cumsum(lengths) - lengths)[occupied])
     return found
+
+
+def _with_entries(rows: Any, entries: Array) -> Any:
+    """Return a matrix with other entries in the same places."""
+    if isinstance(rows, np.ndarray):
+        return entries
+    other = copy.copy(rows)
+    other.data = entries
+    return other
 
 
 def _inverse(norms: Array) -> Array:

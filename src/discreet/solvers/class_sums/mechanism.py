@@ -93,9 +93,11 @@ class ClassSumsMechanism:
     def release(self, records: Records, codes: NDArray[Any], entropy: Entropy) -> NoisyClassSums:
         """Release the noisy sums; ``codes`` are class numbers, ignored for null records."""
         rows = split(records, self.row_norm * self.constant, self.bounds)
-        exact = [rows.weighted_sum(codes == k) for k in range(self.n_classes)]
-        noisy = self.gaussian.release(np.concatenate(exact), entropy) / self.row_norm
-        return self.read(noisy.reshape(self.n_classes, self.width))
+        return self.noisy(np.stack([rows.weighted_sum(codes == k) for k in range(self.n_classes)]), entropy)
+
+    def noisy(self, exact: Array, entropy: Entropy) -> NoisyClassSums:
+        """Release the noisy sums of split rows, one row of sums per class."""
+        return self.read(self.gaussian.release(exact.ravel(), entropy).reshape(exact.shape) / self.row_norm)
 
     def read(self, noisy: Array) -> NoisyClassSums:
         """Interpret released sums. Negative parts that sum to at most half of the positive ones count as noise."""

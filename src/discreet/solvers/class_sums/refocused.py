@@ -38,7 +38,7 @@ from discreet.solvers import base
 from discreet.solvers.base import gradient_mechanism
 from discreet.solvers.class_sums import focused_rows
 from discreet.solvers.class_sums.column_evidence import ColumnEvidence
-from discreet.solvers.class_sums.mechanism import ClassSumsMechanism, split
+from discreet.solvers.class_sums.mechanism import ClassSumsMechanism, NoisyClassSums
 from discreet.solvers.gradients.descent import capped, centered, noisy_sum, project
 from discreet.solvers.second_order.coordinates import mapped
 
@@ -379,28 +379,30 @@ class RefocusedPlan(base.Plan):
     def _leans(self, rows: Records, entropy: Entropy) -> ColumnEvidence:
         """Collect evidence about the columns from one or two releases of sums."""
         n, columns = self.problem.n_samples, _n_columns(self.problem)
-        codes = rows.labels if self.problem.loss.n_outputs > 1 else (rows.labels > 0).astype(np.int64)
-        name = "sums of the classes"
-        unit_rows = focused_rows.focused(rows, np.ones(columns))
-        evidence = ColumnEvidence(self.sums(name).release(unit_rows, codes, entropy), n)
+        classes = np.eye(n_classes(self.problem))
+
+        def summed(name: str, weights: Array) -> NoisyClassSums:
+            sums = self.sums(name)
+            exact = rows.sum_rows(focused_rows.split_sums, weights, classes, sums.constant)
+            return sums.noisy(exact, entropy)
+
+        evidence = ColumnEvidence(summed("sums of the classes", np.ones(columns)), n)
         if not self.shares.second:
             evidence.keep(self.max_columns)
             return evidence
         if not total_and_difference(self.record_guarantee, len(evidence.shares)):
-            sums = self.sums(_SECOND)
-            noise = evidence.contrast_variances(sums.gaussian.stddev**2)
+            noise = evidence.contrast_variances(self.sums(_SECOND).gaussian.stddev ** 2)
             evidence.refocus(float(noise.mean()), self.max_columns)
-            evidence.add_sums(sums.release(focused_rows.focused(rows, evidence.weights), codes, entropy))
+            evidence.add_sums(summed(_SECOND, evidence.weights))
             return evidence
         gaussian, left = self.total_and_difference(), 0.5 - float(evidence.shares[1])
         difference = difference_weight(evidence.shares)
         total = math.sqrt(1 - difference**2)
         factor = (0.5 / difference) ** 2 + (left / total) ** 2
         evidence.refocus(factor * gaussian.stddev**2, self.max_columns)
-        parts = split(focused_rows.focused(rows, evidence.weights), 0.0, focused_rows.UNIT)
-        weights = np.full(len(codes), total), np.where(codes == 1, difference, -difference)
-        exact = np.concatenate([parts.weighted_sum(weight)[:-1] for weight in weights])
-        noisy = gaussian.release(exact, entropy).reshape(2, 2, columns) / n
+        factors = np.array([[total, total], [-difference, difference]])
+        exact = rows.sum_rows(focused_rows.split_sums, evidence.weights, factors, 0.0)[:, :-1]
+        noisy = gaussian.release(exact.ravel(), entropy).reshape(2, 2, columns) / n
         totals, differences = noisy[0] / total, noisy[1] / difference
         variance = (gaussian.stddev / n) ** 2
         if evidence.signed:  # positive and negative parts

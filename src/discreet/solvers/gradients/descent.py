@@ -28,7 +28,6 @@ from discreet.solvers.gradients.row_centering import LeveledBounds
 
 _MOST_MOMENTUM = 0.95
 _MEMORIES = 8  # minimum number of steps, in units of 1 / (1 - momentum)
-_LEAST_LEARNED = 0.1  # noise alone still ranks rows, so coefficients never become 0
 _LARGEST_RADIUS, _LARGEST_RATE = 1e12, 1e90  # rates grow like 1 / R^2, and R may be 2^-100
 _CLEAR_INSIDE = 40.0  # signal over noise from which a set needs no cap (benchmarks/sets.py)
 STEP = 1.25  # in units of 1 / (largest curvature); Nesterov's method is stable up to 4/3
@@ -111,19 +110,21 @@ class Descent:
         return total / weights
 
     def accumulated(self) -> float:
-        """Return the variance of one coordinate for gradients of pure noise with variance 1, far from the borders."""
-        noise = np.eye(self.n_iterations)
-        theta = before = total = np.zeros(self.n_iterations)
-        weights = 0.0
+        """Return the variance of one coordinate for gradients of pure noise with variance 1, far from the borders.
+
+        The average is linear in the noise. From the last step to the first, ``counts`` is what the weighted sum gains
+        from an iterate and all that follow from it.
+        """
+        counts = later = weights = variance = 0.0
         n_averaged = max(1, round(self.averaging * self.n_iterations))
-        for step in range(self.n_iterations):
-            point = theta + self.momentum * (theta - before)
-            before, theta = theta, point - self._rate(step) * noise[step]
+        for step in reversed(range(self.n_iterations)):
+            weight = 0.0
             if step >= self.n_iterations - n_averaged:
                 weight = step + 1.0 if self.strength else 1.0
-                total = total + weight * theta
-                weights += weight
-        return float(np.square(total / weights).sum())
+            counts, later = weight + counts + self.momentum * (counts - later), counts
+            variance += (self._rate(step) * counts) ** 2
+            weights += weight
+        return variance / weights**2
 
     def _rate(self, step: int) -> float:
         if self.square_root:
@@ -154,20 +155,6 @@ def project(theta: Array, radius: float) -> Array:
     scales = np.where(np.isfinite(norms), scales, 0.0)
     safe = np.where(np.isfinite(norms)[:, None], flat, 0.0)
     return np.asarray((safe * scales[:, None]).reshape(theta.shape))
-
-
-def learned(theta: Array, variance: float) -> float:
-    """Return the share of coefficients that noise of this ``variance`` does not explain, at least `_LEAST_LEARNED`.
-
-    The positive part of the factor of James and Stein. Curvature pulls noise back, so ``variance`` is an upper bound.
-
-    >>> learned(np.full(12, 10.0), 1.0)
-    0.9916666666666667
-    >>> learned(np.full(12, 0.5), 1.0)
-    0.1
-    """
-    noise = max(0, theta.size - 2) * variance
-    return float(max(_LEAST_LEARNED, 1.0 - noise / max(float(np.square(theta).sum()), 1e-300)))
 
 
 def centered(theta: Array) -> Array:

@@ -28,9 +28,9 @@ from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity
 from discreet.problem import Problem
-from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, gamma, gradient_rounding, without_duplicates
+from discreet.solvers.second_order.coordinates import singles
 
 _BLOCK_ENTRIES = 1 << 18
 
@@ -65,13 +65,14 @@ class LeveledBounds(Bounds):
         radius = self.feature_norm * (1.0 - (n_columns + 8) * 2.0**-52)
         margin = 8 * (n_columns + 16) * 2.0**-53
         own, total = (0.0, 0.0) if center is None else (float(center @ center), float(center.sum()))
-        plain = super().row_scales(X)
-        scales = plain / self.growth  # satisfies the bound for any row
+        scales = np.empty(X.shape[0])
         with np.errstate(all="ignore"):
             for rows, squares, sums, products in _sums(X, center):
+                plain = self._scales_from(X, rows, squares)
+                scales[rows] = plain / self.growth  # satisfies the bound for any row
                 left = squares - 2.0 * products + own - (sums - total) ** 2 / max(1, n_columns)
                 left += margin * (squares + own + 1.0) + (self.constant**2 if self.intercept else 0.0)
-                leveled = np.minimum(radius / np.sqrt(left), np.minimum(1.0, self.longest * plain[rows]))
+                leveled = np.minimum(radius / np.sqrt(left), np.minimum(1.0, self.longest * plain))
                 usable = np.isfinite(squares) & (left > 0)
                 scales[rows] = np.where(usable, np.maximum(scales[rows], leveled), scales[rows])
         return scales
@@ -233,15 +234,9 @@ def center_from(noisy: Array, stddev: float, problem: Problem) -> CenteredBounds
     return CenteredBounds(math.sqrt(left), True, center)
 
 
-def recentered(records: Records, bounds: CenteredBounds) -> Records:
-    """Return the same rows, clipped after centering, without a copy."""
-    return records.map_rows(_rebounded, bounds, width=records.n_columns, bounds=bounds, sparse=records.sparse)
-
-
-def _rebounded(records: ArrayRecords, bounds: CenteredBounds) -> ArrayRecords:
-    return ArrayRecords(
-        records.matrix, records.labels, bounds, records.scales == 0, n_threads=records.n_threads
-    )
+def recentered(records: Records, bounds: CenteredBounds, n_samples: int) -> Records:
+    """Return the same rows, in `singles` by the public ``n_samples``, clipped after centering."""
+    return singles(records, n_samples, bounds)
 
 
 def _sums_private_centering(problem: Problem) -> Problem:

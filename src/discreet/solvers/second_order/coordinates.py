@@ -14,7 +14,6 @@ data: docs/decisions/0009-noisy-descent-rule.md.
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,7 +34,7 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, gamma, gradient_rounding, summation_rounding
-from discreet.records.clipped_rows import COMPILED_FROM, COPY_ENTRIES, one_blas_thread
+from discreet.records.clipped_rows import COMPILED_FROM, COPY_ENTRIES, csr_view, one_blas_thread
 
 MOST_FEATURES = 4000  # larger matrices are expensive, and noise hides them
 _ROWS = 4096  # records per block
@@ -197,18 +196,33 @@ class Reshaping:
 
 
 def moment_mechanism(
-    problem: Problem, neighboring: Neighboring, noise_multiplier: float, norm: float | None = None
+    problem: Problem,
+    neighboring: Neighboring,
+    noise_multiplier: float,
+    norm: float | None = None,
+    *,
+    shrunk: bool = False,
 ) -> MomentMechanism:
-    """Return the mechanism for the second moment of the records, or of `mapped` ones clipped to ``norm``."""
+    """Return the mechanism for the second moment of the records, or of `mapped` ones clipped to ``norm``.
+
+    The images of `shrunk` records are summed before they are transformed: the rounding is that of records of the norm
+    before. It need not be symmetric, and the released triangle, with its weights, holds up to sqrt(2) times as much.
+    """
+    n, p, bound = problem.n_samples, problem.n_features, problem.bounds.feature_norm
+    rounding = 0.0
+    if shrunk:
+        product = 2.1 * gamma(p + 2) * (math.sqrt(p) + 1) * n * bound**2
+        rounding = 1.42 * (summation_rounding(n, bound**2) + product)
     return MomentMechanism(
-        n_samples=problem.n_samples,
-        n_features=problem.n_features,
-        feature_norm=problem.bounds.feature_norm if norm is None else norm,
+        n_samples=n,
+        n_features=p,
+        feature_norm=bound if norm is None else norm,
         label_bound=0.0,
         weight=1.0,
         neighboring=neighboring,
         noise_multiplier=noise_multiplier,
         row_error=0.0 if norm is None else row_error(problem),
+        rounding=rounding,
     )
 
 
@@ -216,19 +230,6 @@ def row_error(problem: Problem) -> float:
     """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7)."""
     p = problem.n_features
     return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
-
-
-def shrunk_moment_mechanism(
-    problem: Problem, neighboring: Neighboring, noise_multiplier: float, norm: float
-) -> MomentMechanism:
-    """Return the mechanism for the second moment of the images of `shrunk` records, of norm at most ``norm``.
-
-    Records are summed before they are transformed, so the rounding is that of records of the norm before.
-    """
-    plain = moment_mechanism(problem, neighboring, noise_multiplier, norm)
-    n, p, square = problem.n_samples, problem.n_features, problem.bounds.feature_norm**2
-    product = 2.1 * gamma(p + 2) * (math.sqrt(p) + 1) * n * square
-    return replace(plain, rounding=summation_rounding(n, square) + product)
 
 
 def most_stretched(problem: Problem, neighboring: Neighboring, noise_multiplier: float) -> float:
@@ -288,7 +289,8 @@ def shrunk(records: Records, shape: Reshaping, n_samples: int) -> Records | None
     if lost is None:
         return None
     sizes: Any = {"width": records.n_columns, "bounds": records.bounds, "sparse": records.sparse}
-    return records.map_rows(_shrunk, lost, shape.norm, _are_many(n_samples, records.n_columns), **sizes)
+    compiled = _are_many(n_samples, records.n_columns)
+    return records.map_rows(ArrayRecords.shortened, lost, shape.norm, _slack(len(lost)), compiled, **sizes)
 
 
 def _lost_directions(matrix: Array) -> Array | None:
@@ -311,46 +313,42 @@ def _slack(n_features: int) -> float:
     return 12 * gamma(n_features + 64) * (n_features + 1)
 
 
-def _shrunk(records: ArrayRecords, lost: Array, norm: float, compiled: bool) -> ArrayRecords:
-    dots = records.separate_dots(lost, compiled=compiled)
-    squares = records.squared_norms
-    length = np.sqrt(squares * (1 + _slack(len(lost))) - np.einsum("ij,ij->i", dots, dots))
-    other = copy.copy(records)
-    vars(other).pop("squared_norms", None)  # of the longer records
-    other.scales = records.scales * (norm * (1 - 2.0**-48) / np.maximum(length, norm))
-    return other
-
-
 def _are_many(n_samples: int, n_columns: int) -> bool:
     """Whether compiled code is worth compiling, for so many rows as were declared."""
     return n_samples * n_columns >= COMPILED_FROM
 
 
-def singles(records: Records, n_samples: int) -> Records:
+def singles(records: Records, n_samples: int, bounds: Bounds | None = None) -> Records:
     """Return the records with their entries rounded to single precision, which halves the time of a pass over them.
 
-    Entries are rounded one by one, so each new record is a function of its own row, to the last bit. Rows that are few,
-    sparse or too many stay as they are, judging by the public ``n_samples``: all rows would change with the one that
-    makes them many.
+    Rounded rows are bounded anew, by other ``bounds`` if given. Entries are rounded one by one, so each new record is a
+    function of its own row, to the last bit. Rows that are few, sparse or too many stay as they are, judging by the
+    public ``n_samples``: all rows would change with the one that makes them many.
     """
     columns = records.n_columns
-    if records.sparse or not _are_many(n_samples, columns) or n_samples * columns > _SINGLES:
+    rounded = not records.sparse and _are_many(n_samples, columns) and n_samples * columns <= _SINGLES
+    if not rounded and bounds is None:
         return records
-    return records.map_rows(_in_singles, width=records.n_columns, bounds=records.bounds, sparse=False)
+    bounds = bounds or records.bounds
+    return records.map_rows(_rebounded, bounds, rounded, width=columns, bounds=bounds, sparse=records.sparse)
 
 
-def _in_singles(records: ArrayRecords) -> ArrayRecords:
-    if records.matrix.dtype == np.float32:
+def _rebounded(records: ArrayRecords, bounds: Bounds, rounded: bool) -> ArrayRecords:
+    matrix = records.matrix
+    if rounded and matrix.dtype != np.float32:
+        matrix = np.empty(matrix.shape, dtype=np.float32)
+        largest = np.finfo(np.float32).max
+        height = max(1, COPY_ENTRIES // max(1, records.n_columns))
+        for first in range(0, records.n_samples, height):
+            made = matrix[first : first + height]
+            with np.errstate(
+                all="ignore"
+            ):  # a warning can be turned into an error, which would depend on the data
+                made[:] = records.matrix[first : first + height]
+                np.clip(made, -largest, largest, out=made)
+    elif bounds is records.bounds:
         return records
-    rounded = np.empty(records.matrix.shape, dtype=np.float32)
-    largest = float(np.finfo(np.float32).max)
-    height = max(1, COPY_ENTRIES // max(1, records.n_columns))
-    for first in range(0, records.n_samples, height):
-        rows = slice(first, first + height)
-        rounded[rows] = np.clip(records.matrix[rows], -largest, largest)
-    return ArrayRecords(
-        rounded, records.labels, records.bounds, records.scales == 0, n_threads=records.n_threads
-    )
+    return ArrayRecords(matrix, records.labels, bounds, records.scales == 0, n_threads=records.n_threads)
 
 
 def in_coordinates(
@@ -390,7 +388,7 @@ def _images(
             rows = slice(first, first + _ROWS)
             made = images[rows]
             if records.sparse:
-                made[:] = records.matrix[rows] @ scaled[: records.n_columns]
+                made[:] = csr_view(records.matrix, rows) @ scaled[: records.n_columns]
             else:
                 np.matmul(records.dense(rows, copies), scaled[: records.n_columns], out=made)
             if records.bounds.intercept:

@@ -11,6 +11,7 @@ no predicted label. Proof: docs/proofs/gradient-methods.md, section 11.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -23,14 +24,16 @@ from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_sum_sensitivity
+from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.records.bounds import gamma, summation_rounding
 from discreet.records.clipped_rows import of_predictions
-from discreet.solvers.class_sums.discriminant import class_shares
 
 _POSITIVE = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 20.0)
 #: Margins at which records are counted; a record between two knots counts in part for both.
 KNOTS = np.array([*(-knot for knot in reversed(_POSITIVE)), 0.0, *_POSITIVE])
+#: How many numbers a histogram has; with classes apart (True), also their sizes.
+MARGIN_SIZES = {False: len(KNOTS), True: 2 * len(KNOTS) + 2}
 _ROWS = 4096  # records per block
 _SCALES = np.geomspace(0.03, 1.5, 80)  # factors that are compared; neighbors differ by 5%
 # With several classes descent ends early, long before coefficients have the size that probabilities ask for.
@@ -39,6 +42,9 @@ _SCALES_OF_CLASSES = np.geomspace(0.1, 12.0, 98)
 _FACTORS = np.geomspace(0.03, 4.0, 101)
 _LEAST_SPREAD = 0.25
 _UNSURE_ODDS = 0.6  # standard deviation of log-odds before the release
+_LEAST_LEARNED = 0.1  # noise alone still ranks rows, so coefficients never become 0
+_LEAST_LEFT = 0.25  # mean square of the constant of clipped records, over the largest that it can be
+_ANGLES = 2000  # of the grid on which shares are integrated
 _DOUBT = 3.0  # standard deviations by which the sizes of both classes may miss the declared number of records
 _OTHERS = 0.4  # variance of the other classes over that of all, of which the true one stands out; measured on softmaxes
 # The counts that are expected before the release: their standard deviation over their mean, and the least mean square
@@ -82,21 +88,19 @@ class MarginMechanism:
     @property
     def size(self) -> int:
         """Number of released values."""
-        return margin_size(self.count_weight > 0)
+        return MARGIN_SIZES[self.count_weight > 0]
 
     @cached_property
     def gaussian(self) -> GaussianMechanism:
         """The mechanism behind the release; its sensitivity covers the rounding of margins and of the sum."""
-        n, outputs = self.n_samples, self.n_outputs
+        n, outputs, size = self.n_samples, self.n_outputs, self.size
         largest = self.feature_norm * self.theta_norm + math.log(outputs) + 1.0
         margin = 3 * gamma(self.n_features + outputs + 64) * largest
         parts = math.sqrt(2) * (margin / float(np.diff(KNOTS).min()) + gamma(8))
         rounding = n * parts + summation_rounding(n, 1.0)
         longest = math.hypot(1.0, self.count_weight)  # parts are not negative
         exact = acute_sum_sensitivity(longest, self.neighboring).value
-        return GaussianMechanism(
-            Sensitivity((exact + 2 * rounding) * SLACK), self.noise_multiplier, self.size
-        )
+        return GaussianMechanism(Sensitivity((exact + 2 * rounding) * SLACK), self.noise_multiplier, size)
 
     @property
     def event(self) -> Event:
@@ -111,11 +115,6 @@ class MarginMechanism:
             else records.sum_rows(of_predictions, histogram, theta)
         )
         return self.gaussian.release(exact, entropy)
-
-
-def margin_size(by_class: bool) -> int:
-    """Return how many numbers a histogram has; with classes apart, also their sizes."""
-    return 2 * len(KNOTS) + 2 if by_class else len(KNOTS)
 
 
 def histogram(raw: Array, labels: Array, used: Mask) -> Array:
@@ -199,6 +198,20 @@ def calibrated_scale(
     return float(scales[int(np.argmax(_log_chances(scales, n_outputs, spread) @ counts))])
 
 
+def learned(theta: Array, variance: float) -> float:
+    """Return the share of coefficients that noise of this ``variance`` does not explain, at least `_LEAST_LEARNED`.
+
+    The positive part of the factor of James and Stein. Curvature pulls noise back, so ``variance`` is an upper bound.
+
+    >>> learned(np.full(12, 10.0), 1.0)
+    0.9916666666666667
+    >>> learned(np.full(12, 0.5), 1.0)
+    0.1
+    """
+    noise = max(0, theta.size - 2) * variance
+    return float(max(_LEAST_LEARNED, 1.0 - noise / max(float(np.square(theta).sum()), 1e-300)))
+
+
 def across(vector: Array, row: Array) -> Array:
     """Return the vector without its component along a row."""
     return np.asarray(vector - row * (float(row @ vector) / max(float(row @ row), 1e-300)))
@@ -232,6 +245,48 @@ def _solved(matrix: Array, right: Array) -> Array:
         return np.zeros_like(right)
 
 
+def calibrated(
+    problem: Problem,
+    mechanism: Callable[[float], MarginMechanism],
+    records: Records,
+    theta: Array,
+    default: float,
+    second: Array,
+    look: tuple[Array, Array],
+    entropy: Entropy,
+) -> Array:
+    """Release a histogram of margins at theta and return the coefficients with calibrated probabilities.
+
+    Parameters
+    ----------
+    problem, records, theta : public facts, the rows and their released coefficients.
+    mechanism : the histogram, by the norm of the coefficients.
+    default : the factor to use where noise hides the histogram.
+    second : the released second moment of the records.
+    look : the last released second moment, of records reshaped by a matrix, and that matrix.
+    entropy : the source of the noise.
+    """
+    n, outputs = problem.n_samples, problem.loss.n_outputs
+    plain = mechanism(float(np.linalg.norm(theta)))
+    if plain.count_weight == 0:
+        counts = plain.release(records, theta, entropy)
+        spread = float(np.sum(theta * (second @ theta))) / (n * outputs)
+        scale = calibrated_scale(counts, plain.gaussian.stddev, default, n, outputs, max(spread, 0.0))
+        return np.asarray(theta * scale)
+    mean, spread = mean_prediction(*look, theta)
+    theta = theta.copy()
+    theta[-1] -= mean
+    by_class = mechanism(float(np.linalg.norm(theta)))
+    noisy = by_class.release(records, theta, entropy)
+    longest = min(1.0, problem.bounds.feature_norm)
+    left = float(np.clip(second[-1, -1] / n, _LEAST_LEFT * longest**2, longest**2))
+    stddev, weight = by_class.gaussian.stddev, by_class.count_weight
+    factor, constant = calibrated_line(noisy, stddev, weight, default, n, left * spread)
+    theta = factor * theta
+    theta[-1] += constant / math.sqrt(left)  # clipping shrinks it
+    return theta
+
+
 def calibrated_line(
     noisy: Array, stddev: float, count_weight: float, default: float, n_samples: int, spread: float
 ) -> tuple[float, float]:
@@ -241,7 +296,7 @@ def calibrated_line(
     mean chance of the second class its share, the posterior mean given the released sizes of the classes. As in
     `calibrated_scale`, counts have a mean before the release, with which ``default`` is the best factor.
 
-    >>> exact = np.zeros(margin_size(True))
+    >>> exact = np.zeros(MARGIN_SIZES[True])
     >>> exact[[len(KNOTS) // 2 - 4, len(KNOTS) // 2 + 4]] = 1500.0, 500.0  # log-odds of 2 that are right in 3 of 4
     >>> exact[len(KNOTS) + np.array([len(KNOTS) // 2 - 4, len(KNOTS) // 2 + 4])] = 500.0, 1500.0
     >>> exact[-2:] = 2000.0
@@ -271,6 +326,25 @@ def calibrated_line(
     odds = constants[:, None] + _FACTORS[:, None] * KNOTS
     best = int(np.argmax(log_expit(odds) @ of_second + log_expit(-odds) @ (n_samples * masses - of_second)))
     return float(_FACTORS[best]), float(constants[best])
+
+
+def class_shares(noisy: Array, variance: float) -> Array:
+    """Return the posterior means of class shares that add up to 1, given noisy ones with this ``variance`` each.
+
+    The prior is that of Jeffreys, under which rare classes are as likely as common ones: no share is 0, and a share
+    that vanishes in the noise is a fraction of it. An even share would cost much log loss there.
+    """
+    n_classes = len(noisy)
+    angles = (np.arange(_ANGLES) + 0.5) * (math.pi / 2 / _ANGLES)
+    shares, prior = np.sin(angles) ** 2, np.cos(angles) ** (n_classes - 2)
+    centers = np.clip(noisy, shares[0], shares[-1])
+    # Errors that add up to 0 are smaller. The grid is not finer than the last number.
+    least = 2 * angles[0] * np.sqrt(centers * (1 - centers))
+    stddev = np.maximum(math.sqrt(variance * (1 - 1 / n_classes)), 2 * least)
+    exponents = -np.square((noisy[:, None] - shares) / stddev[:, None]) / 2
+    weights = prior * np.exp(exponents - exponents.max(axis=1, keepdims=True))
+    found = (weights @ shares) / weights.sum(axis=1)
+    return np.asarray(found / found.sum())
 
 
 def _constants(factors: Array, masses: Array, share: float) -> Array:

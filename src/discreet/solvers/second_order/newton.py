@@ -20,7 +20,7 @@ import numpy as np
 
 from discreet import _checks
 from discreet._checks import ParameterError
-from discreet._typing import Array, Progress
+from discreet._typing import Progress
 from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
@@ -38,7 +38,6 @@ from discreet.solvers.gradients.descent import (
     centered,
     default_radius,
     flow_time,
-    learned,
     noisy_mean_gradient,
     reshaped_cap,
 )
@@ -55,17 +54,15 @@ from discreet.solvers.second_order.coordinates import (
     most_stretched,
     reshaped,
     row_error,
-    shrunk_moment_mechanism,
     singles,
 )
 from discreet.solvers.second_order.margins import (
+    MARGIN_SIZES,
     MarginMechanism,
     across,
-    calibrated_line,
-    calibrated_scale,
+    calibrated,
     default_scale,
-    margin_size,
-    mean_prediction,
+    learned,
     sum_of_rows,
 )
 from discreet.solvers.second_order.regression import NewtonRegressionPlan, plan_regression
@@ -81,7 +78,6 @@ _COUNT_WEIGHTS = 0.5, 1.0, 1.5  # of the sizes of classes beside the histogram o
 _BLURRED = 0.015  # largest noise in a class share, unless the weight is the largest
 # Records over the noise in a class sum; above it, descent knows the threshold better than the sizes of the classes.
 _CLEAR = 1000.0
-_LEAST_LEFT = 0.25  # mean square of the constant of clipped records, over the largest that it can be
 _SINGLE_SHARE = 0.03  # where frequencies tell most of what a second would
 _MANY_COLUMNS = 200  # with fewer, the second moment itself tells the directions apart
 _VISIBLE = 2.0  # the mean energy of a frequency over its noise
@@ -139,15 +135,17 @@ class NoisyNewton:
             settings = self.n_iterations, self.moment_share, self.radius, self.cap, self.clip
             return plan_regression(self.name, problem, guarantee, *settings)
         base.require(self.name, problem, "second-order", "noisy-gd", "objective")
-        wanted = _checks.count_or_none("n_iterations", self.n_iterations)
-        shares = self._shares(problem, guarantee)
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
         cap = self.cap
         if cap is None and loss.n_outputs == 1 and "likelihood" in loss.proved_for:
             cap = reshaped_cap(class_signal(problem, guarantee, loss, budget))
         field = capped(problem, guarantee, budget, cap)
         signal = class_signal(problem, guarantee, field, budget)
-        steps = wanted or default_steps(problem, signal * field.lipschitz)
+        shares = self._shares(problem, guarantee)
+        if self.n_iterations is None:
+            steps = default_steps(problem, signal * field.lipschitz)
+        else:
+            steps = _checks.count("n_iterations", self.n_iterations)
         clip = self.clip if self.clip is not None else default_clip(signal * field.lipschitz)
         unit = split_unit(shares.parts(problem, steps), guarantee)
         radius = self.radius
@@ -202,7 +200,7 @@ class Shares:
             made.append(Part(self.spectrum, p))
         made.append(Part(self.gradients, problem.n_coefficients, steps))
         if self.margins > 0:
-            made.append(Part(self.margins, margin_size(self.count_weight > 0)))
+            made.append(Part(self.margins, MARGIN_SIZES[self.count_weight > 0]))
         return made
 
 
@@ -229,8 +227,10 @@ class NoisyNewtonPlan(base.Plan):
 
     def moments(self, share: float, norm: float | None = None) -> MomentMechanism:
         """The release of the second moment of the records, or of those reshaped and clipped to ``norm``."""
-        settings = self.problem, self.record_guarantee.neighboring, multiplier(self.unit, share)
-        return moment_mechanism(*settings) if norm is None else shrunk_moment_mechanism(*settings, norm)
+        noise = multiplier(self.unit, share)
+        return moment_mechanism(
+            self.problem, self.record_guarantee.neighboring, noise, norm, shrunk=norm is not None
+        )
 
     def spectrum(self, norm: float) -> SpectrumMechanism | None:
         """The release of the energies of records reshaped and clipped to ``norm``; None if it is skipped."""
@@ -340,6 +340,7 @@ class NoisyNewtonPlan(base.Plan):
         noisy_gradient = noisy_mean_gradient(
             parts, self.field, self.gradients(shape.norm), entropy, problem.n_samples, ridge, images_of
         )
+        accumulated = descent.accumulated()
         start = np.zeros((problem.n_models, *problem.shape))
         reached = descent.run(start, noisy_gradient, progress)
         theta = np.stack([shape.matrix @ one for one in reached])
@@ -349,44 +350,10 @@ class NoisyNewtonPlan(base.Plan):
             found = reached[0]
             if self.shares.count_weight > 0:
                 found = across(found, shape.matrix.T @ sum_of_rows(*look))
-            share = learned(found, stddev**2 * descent.accumulated())
+            share = learned(found, stddev**2 * accumulated)
             default = min(1.0, _SURE * share) * default_scale(self.field, self.signal)
-            theta[0] = self.calibrated(rows, theta[0], default, seen, look, entropy)
+            theta[0] = calibrated(problem, self.margins, rows, theta[0], default, seen.second, look, entropy)
         return base.Release(theta, entropy.secure)
-
-    def calibrated(
-        self,
-        records: Records,
-        theta: Array,
-        default: float,
-        seen: NoisyMoments,
-        look: tuple[Array, Array],
-        entropy: Entropy,
-    ) -> Array:
-        """Release a histogram of margins at theta and return the coefficients with calibrated probabilities.
-
-        ``seen`` is the second moment of the records, and ``look`` the last one, of records reshaped by a matrix.
-        """
-        problem, n = self.problem, self.problem.n_samples
-        if (weight := self.shares.count_weight) > 0:
-            mean, spread = mean_prediction(*look, theta)
-            theta = theta.copy()
-            theta[-1] -= mean
-            margins = self.margins(float(np.linalg.norm(theta)))
-            noisy = margins.release(records, theta, entropy)
-            longest = min(1.0, problem.bounds.feature_norm)
-            left = float(np.clip(seen.second[-1, -1] / n, _LEAST_LEFT * longest**2, longest**2))
-            factor, constant = calibrated_line(
-                noisy, margins.gaussian.stddev, weight, default, n, left * spread
-            )
-            theta = factor * theta
-            theta[-1] += constant / math.sqrt(left)  # clipping shrinks it
-            return theta
-        margins, outputs = self.margins(float(np.linalg.norm(theta))), problem.loss.n_outputs
-        counts = margins.release(records, theta, entropy)
-        spread = float(np.sum(theta * (seen.second @ theta))) / (n * outputs)
-        scale = calibrated_scale(counts, margins.gaussian.stddev, default, n, outputs, max(spread, 0.0))
-        return np.asarray(theta * scale)
 
     def reshaping(self, noisy: NoisyMoments, bound: float | None = None) -> Reshaping:
         """Choose coordinates from a noisy second moment of records of norm at most ``bound``."""
