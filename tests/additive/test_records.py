@@ -65,6 +65,24 @@ def test_no_record_is_longer_than_declared(norm):
         assert np.array_equal(whole, np.round(whole))
 
 
+@pytest.mark.lemma("additive-models.md#lemma-1")
+def test_no_record_is_longer_than_declared_where_vectors_cancel_or_differ_in_size():
+    rng, longest = np.random.default_rng(6), Fraction(0)
+    for trial in range(60):
+        norm, height = 10.0 ** rng.uniform(-4, 0), sum(SIZES) + len(SIZES) + 1
+        vectors = rng.normal(size=(height, 4)) * 10.0 ** rng.uniform(-9, 1, size=(height, 1))
+        if trial % 2:
+            vectors[SIZES[0] + 1 : SIZES[0] + 1 + SIZES[1]] = -vectors[0] * (
+                1 + 1e-9 * rng.normal(size=(SIZES[1], 1))
+            )
+        codes = [np.append(0, rng.integers(-1, size, 3)) for size in SIZES]
+        kept = Codes.of(SIZES, [codes], stored=False)
+        records = BinnedRecords(kept, vectors, 4, np.ones(4))._within(norm)
+        longest = max(sum(entry**2 for entry in row) / Fraction(norm) ** 2 for row in exact_rows(records))
+        assert longest <= 1
+    assert longest > 1 - 1e-4
+
+
 @pytest.mark.lemma("additive-models.md#lemma-2")
 def test_sums_are_the_same_however_rows_are_cut_ordered_and_stored(monkeypatch):
     made, codes, matrix = some()

@@ -423,6 +423,7 @@ class PrivateAdditiveModel(AdditiveParameters):
                 "names, bounds and categories of columns were declared without looking at the private data (given by "
                 "the user)",
                 *PLATFORM_ASSUMPTIONS,
+                "functions of NumPy and SciPy give equal numbers for equal arguments, wherever these lie in an array",
             ),
             not_covered=NOT_COVERED,
         )
