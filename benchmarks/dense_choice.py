@@ -63,6 +63,7 @@ COMMON = 30  # categories of a column that get a column of their own
 SOLVERS = "newton", "noisy-gd", "discriminant", "objective"
 DELTA = 1e-6
 _ABOVE = 0.002  # log loss
+_SCORES = 5  # of a split; kept cells with fewer are of an older command, and are measured again
 # A row per split: area under the ROC curve, accuracy, log loss, that of the class shares and of a private constant.
 Scores = NDArray[np.float64]
 
@@ -275,6 +276,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     path = RESULTS.with_suffix(".json")
     kept = json.loads(path.read_text()) if path.exists() else {}
+    kept = {name: cells for name, cells in kept.items() if len(cells[0]["scores"]["newton"][0]) == _SCORES}
     for name in options.sets:
         kept[name] = cells_of(name, options.splits)
         path.write_text(json.dumps(kept) + "\n")
