@@ -7,7 +7,7 @@ CONTRACTS := $(patsubst %,tests/contracts/test_%.py,own_rows silence endings pai
 UV     := $(shell command -v uv 2>/dev/null)
 PIP    := $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) --quiet -c constraints.txt
 
-.PHONY: help demo docs gallery test contracts quick nightly test-oldest check format lint spelling types imports tests coverage walk clean bench-foundation bench-speed check-speed audit tools attest attest-full
+.PHONY: help demo docs gallery test contracts quick spark nightly test-oldest check format lint spelling types imports tests coverage walk clean bench-foundation bench-speed check-speed audit tools attest attest-full
 .DEFAULT_GOAL := help
 
 help:                ## list the commands
@@ -33,6 +33,10 @@ contracts: $(READY)  ## every case of the attacks, and of the checks that run ov
 
 quick: $(READY)       ## the first case of every test that takes a moment, in a minute, for the inner loop
 	$(BIN)/python -m pytest -q -n 2 --quick tests
+
+spark: $(READY)      ## where Java is found, install PySpark and kill processes of Spark and Dask in their fits
+	command -v java >/dev/null && $(PIP) -e '.[spark]' || true
+	$(BIN)/python -m pytest -q --every-case tests/records/test_spark.py tests/records/test_faults.py
 
 nightly: $(READY)    ## every case of every test (an hour or more)
 	$(BIN)/python -m pytest -q -n 2 --every-case

@@ -111,7 +111,10 @@ def main(arguments: list[str] | None = None) -> None:
     warnings.simplefilter("ignore")
     kept = options.output.with_suffix(".json")
     named = {case.name for case in CASES if case.source in options.data}
-    update(kept, lambda old: [fit for fit in old if fit.solver not in options.again or fit.data not in named])
+    if options.again:
+        update(
+            kept, lambda old: [fit for fit in old if fit.solver not in options.again or fit.data not in named]
+        )
     for case in CASES:
         if case.source not in options.data:
             continue
@@ -128,7 +131,8 @@ def main(arguments: list[str] | None = None) -> None:
     options.output.write_text(
         "# Where the automatic choice goes from one solver to the next\n\nTest accuracy in percent, mean and standard "
         "error over splits of seeds 100 and up, and in brackets the area under the ROC curve; replace-one, "
-        "delta = 1/n^2. The last column is the version of the library that was measured.\n\n"
+        "delta = 1/n^2. `auto` is what the library beside this page chooses; the last column is the version of the "
+        "library whose solvers were measured.\n\n"
         f"{table(fits, choices)}\n"
     )
     print(options.output.read_text())

@@ -119,7 +119,7 @@ def report(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
             f"({'; '.join(list(SETTINGS)[1:])}) by the mean on the test rows, in its favor. Written by "
             "`python -m benchmarks.ebm`.",
             "",
-            f"Our default beside its best. {told}.",
+            f"Our default beside its best, split by split where both were run. {told}.",
             "",
             f"Not run here: {', '.join(missing) or 'nothing'}.",
             "",

@@ -6,7 +6,8 @@ mirror it and, if these notice nothing, against every case of the tests of its f
 written to the sources. Run ``python -m benchmarks.mutation --count 60 --seed 0`` (a few seconds each), or name
 modules: ``python -m benchmarks.mutation mechanisms/additive.py``. Survivors are printed: either the change makes no
 difference that anybody could see (say so), or a test is missing (write it). ``--write`` keeps the list in
-benchmarks/results/mutation.md, and what was written there under the heading Read.
+benchmarks/results/mutation.md, and what was written there under the heading Read. ``--resume FILE`` continues a run
+that ``--minutes`` ended, from the answers kept in FILE.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import ast
 import datetime
 import importlib.abc
 import importlib.util
+import json
 import os
 import random
 import signal
@@ -217,18 +219,25 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after so many")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="answers of the run so far, kept and continued"
+    )
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     for name in ("numpy", "scipy.stats", "sklearn.base", "hypothesis", "pytest", "numba"):
         importlib.import_module(name)  # once, for all forks
-    begin, survivors, tried = time.monotonic(), [], 0
+    begin, survivors, tried, kept = time.monotonic(), [], 0, arguments.resume
+    known: dict[str, bool] = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
     for mutant in chosen(arguments.modules, arguments.count, arguments.seed):
-        if time.monotonic() - begin > 60 * arguments.minutes:
-            break
+        if str(mutant) not in known:
+            if time.monotonic() - begin > 60 * arguments.minutes:
+                break
+            known[str(mutant)] = noticed(mutant)
+            print("noticed " if known[str(mutant)] else "SURVIVED", mutant, flush=True)
+            if kept is not None:
+                kept.write_text(json.dumps(known, indent=0))
         tried += 1
-        seen = noticed(mutant)
-        print("noticed " if seen else "SURVIVED", mutant, flush=True)
-        survivors += [] if seen else [mutant]
+        survivors += [] if known[str(mutant)] else [mutant]
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     lines = [
         "# Mutants",

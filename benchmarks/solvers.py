@@ -241,9 +241,9 @@ def report(path: Path, fits: Sequence[Fit]) -> None:
     text = [
         "# Solvers with default settings",
         "",
-        "Test accuracy in percent, mean and standard error over splits, delta = 1/n^2. `auto` names the solver that it "
-        "chose. Names ending in -dissertation, -jain-thakurta or -talwar are printed calibrations. "
-        + measured_with(fits),
+        "Test accuracy in percent, mean and standard error over splits, delta = 1/n^2. `auto` names the solver "
+        "that the library beside this page chooses. Names ending in -dissertation, -jain-thakurta or -talwar are "
+        "printed calibrations. " + measured_with(fits),
         "",
         table(fits, choices, "accuracy"),
         "",

@@ -1,4 +1,4 @@
-"""Wide sparse rows: classifiers of texts, models of 30 columns, the LASSO where noise rules, an intercept's time.
+"""Wide sparse rows: classifiers of texts, two sums of classes, models of 30 columns, the LASSO, an intercept's time.
 
 Run ``python -m benchmarks.text``, which writes ``results/text.md``; the texts need DISCREET_DATA. ``--splits`` says how
 many random splits (80% for training) each figure is a mean of, ``--parts`` and ``--sets`` what is measured anew; other

@@ -1,6 +1,8 @@
 """Pairs: scores move by no more than the clip, the right pair is found, and choices are charged as what they are."""
 
 import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from discreet.additive.bins import Bins
 from discreet.additive.columns import Column
 from discreet.additive.pairs import COARSE, PairSelection, candidates
 from discreet.additive.plan import AdditiveFit, AdditiveProblem
+from discreet.additive.records import steps
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy import events
 from discreet.privacy.accounting import accountants
@@ -96,6 +99,48 @@ def test_scores_move_by_no_more_than_declared_and_as_far(relation):
     assert largest == pytest.approx(relation.contributions * CLIP)
     assert spread <= selection.score_range
     assert spread / selection.score_range > 0.5
+
+
+@pytest.mark.parametrize("relation", [REPLACE, DROP])
+@pytest.mark.lemma("additive-models.md#theorem-4")
+def test_computed_scores_of_many_records_are_exact_but_for_their_norm(relation):
+    n = 3000
+    rng = np.random.default_rng(4)
+    tables = candidates([bins(3), bins(2), bins(4)], [True] * 3)
+    codes, residuals = [rng.integers(0, size, n) for size in (3, 2, 4)], rng.uniform(-CLIP, CLIP, (n, 2)) / 2
+    selection = PairSelection(1, n, CLIP, relation, 1.0)
+    found = set()
+    for order in (np.arange(n), np.arange(n)[::-1], rng.permutation(n)):
+        for height in (n, 100):
+            parts = [order[start : start + height] for start in range(0, n, height)]
+            blocks = [([code[rows] for code in codes], residuals[rows]) for rows in parts]
+            found.add(selection.scores(tables, blocks).tobytes())
+    assert len(found) == 1
+    scores = np.frombuffer(found.pop())
+    for table, score in zip(tables, scores, strict=True):
+        cells = table.cells(codes)
+        sums = [
+            sum((Fraction(one) for one in output[cells == cell]), Fraction(0))
+            for output in residuals.T
+            for cell in range(cells.max() + 1)
+        ]
+        exact = math.sqrt(sum(one**2 for one in sums))
+        assert abs(score - exact) <= n * CLIP / steps(n) * 2 + 1e-15 * exact
+    exact = 2 * relation.contributions * CLIP
+    assert exact < selection.score_range < exact * (1 + 1e-11)
+
+
+def test_scores_of_residuals_that_are_not_cut_are_caught(monkeypatch):
+    """Their last bits depend on the order of the records."""
+    rng = np.random.default_rng(4)
+    codes, residuals = [rng.integers(0, 3, 3000) for _ in range(2)], rng.uniform(-CLIP, CLIP, (3000, 1))
+    selection = PairSelection(1, 3000, CLIP, REPLACE, 1.0)
+    monkeypatch.setattr("discreet.additive.pairs.steps", lambda n: 2.0**60)  # more than sums have digits for
+    tables, found = candidates([bins(3)] * 2, [True] * 2), set()
+    for _ in range(20):
+        order = rng.permutation(3000)
+        found.add(float(selection.scores(tables, [([code[order] for code in codes], residuals[order])])[0]))
+    assert len(found) > 1
 
 
 def test_the_pair_that_explains_residuals_is_found():

@@ -64,12 +64,14 @@ def test_additive_models_are_scored_and_reported(monkeypatch):
     age = rng.uniform(0, 100, 3000)
     schema = discreet.Schema({"age": discreet.Numeric(0.0, 100.0)})
     data = additive.Data({"age": age}, (np.abs(age - 50) > 25).astype(int), schema, None)
-    found, _ = additive.score(data, 5.0, "add-remove-one", 0, seed=0)
+    found, _ = additive.score(data, 5.0, "add-remove-one", "0", seed=0)
     assert found > 0.95
     targets = additive.Data({"age": age}, np.abs(age - 50), schema, (0.0, 50.0))
-    assert additive.score(targets, 5.0, "replace-one", 0, seed=0)[0] > 0.9
+    assert additive.score(targets, 5.0, "replace-one", "0", seed=0)[0] > 0.9
     known = {"Adult|1|AR|default": {"scores": [0.9, 0.92], "seconds": [1.0, 2.0]}}
     assert "| Adult | 1 | 0.910 ± 0.010 (2) |  |  |  | 1.5 |" in additive.report(known)
+    alone = {"Adult|1|RO|0": {"scores": [0.9, 0.92], "seconds": [1.0, 2.0]}}
+    assert "| Adult | 1 |  |  |  | 0.910 ± 0.010 (2) | 1.5 |" in additive.report(alone)
     monkeypatch.delenv(additive.VARIABLE, raising=False)
     with pytest.raises(additive.MissingData, match="adult_raw"):
         additive.load("Adult")

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so few records
 class Books:
     """A budget for programs that were given none: opened with the terms of what is charged."""
 
+    unit = None  # until something is charged
+
     def __init__(self, path):
         self.path = path
 

@@ -10,6 +10,7 @@ import functools
 import importlib
 import itertools
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -24,27 +25,34 @@ import discreet
 from benchmarks import matrix
 from discreet.audit.replay import replay
 from discreet.audit.trace import running
+from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import Bounds
+from discreet.records.bounds import Bounds, BoxBounds
 from discreet.records.partitioned import LocalParts, PartitionedRecords
+from discreet.sets import L1Ball
 from discreet.solvers import base
 from discreet.solvers.class_sums.refocused import RefocusedSums
 from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 from discreet.solvers.second_order import newton
 from discreet.solvers.second_order.newton import NoisyNewton
+from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 
 N, WIDE = 129, 10  # rows: one more than a block of the compiled passes; columns that these read in place
 LAST = 5  # rows in the second of two parts
 ORDER = 1e-11  # of a declared sensitivity: what another order of sums may change; singles would change 1e-7
-#: By day the first and the last one run.
-SOLVERS = {name: base.resolve(name) for name in ("newton", *base.names())} | {
+#: Solvers with settings of which more is released, or something else.
+VARIANTS = {
     "newton of frequencies": NoisyNewton(n_iterations=5, ordered_columns=True),
     "noisy-gd of centered rows": NoisyGradientDescent(n_iterations=5, level_rows=True, center_share=0.1),
     "refocused-sums of few columns": RefocusedSums(max_columns=4),
-    "recipe": recipes.SOLVER.OneStep(),
+    "paced walk": FrankWolfe(n_iterations=4),
+    "paced walk with a slope": FrankWolfe(n_iterations=4, slope_share=0.1),
 }
+#: By day the first and the last one run.
+SOLVERS = {name: base.resolve(name) for name in ("newton", *base.names())} | VARIANTS
+SOLVERS |= {"recipe": recipes.SOLVER.OneStep()}
 #: Numbers of rows, or of entries, beyond which code does something else: from the larger size on, or up to the smaller.
 ROWS = {
     "records.bounds": ("MAX_CHUNK_ROWS",),
@@ -75,9 +83,14 @@ def plans(name):
     for kind, loss in matrix.losses().items():
         family = kind if kind in ("logistic", "softmax") else "other"
         bound = matrix.LABEL_BOUND if kind in matrix.REAL_TARGETS else None
-        for inside, geometry in itertools.islice(matrix.geometries(loss.n_outputs).items(), 4):
-            columns = WIDE if geometry is None else matrix.P
+        sets = itertools.islice(matrix.geometries(loss.n_outputs).items(), 4)
+        if name.startswith("paced walk"):
+            sets = [("l1-ball of entries", L1Ball(3.0, WIDE + 1))]
+        for inside, geometry in sets:
+            columns = matrix.P if inside in matrix.geometries() and geometry is not None else WIDE
             bounds = Bounds(1.0, intercept=geometry is None)
+            if inside == "l1-ball of entries":
+                bounds = BoxBounds.of(WIDE)
             problem = Problem(loss, bounds, N, bounds.n_features(columns), 1, None, geometry, bound)
             if family in found:
                 continue
@@ -175,6 +188,29 @@ def asked(function, name):
     return program
 
 
+@functools.cache
+def removable(name):
+    """A model that is out already, under add-remove-one."""
+    given = releases.given(releases.LINEAR[name], classes=releases.CLASSES)
+    with insecure_noise(3), warnings.catch_warnings(action="ignore"):
+        return releases.linear(name, **given, **BOUND)(releases.ordinary(99))
+
+
+def intervals(name):
+    told = {key: value for key, value in TOLD.items() if key != "neighboring"}  # that of the model
+
+    def program(data):
+        X, y = np.nan_to_num(data[0]), releases.labels_of(data[1]) if "Logistic" in name else data[1]
+        return discreet.coefficient_intervals(removable(name), X, y, **told)
+
+    return program
+
+
+def components(method):
+    told = {"n_components": 1, "method": method, "center": False, "bad_rows": "null"}
+    return lambda data: discreet.PrivatePCA(**told, **TOLD).fit(data[0])
+
+
 def median(data):
     return discreet.PrivateMedian(radius=2.0, bad_rows="null", **TOLD).fit(data[0])
 
@@ -198,11 +234,15 @@ PROGRAMS = {
     ),
     "evaluate classifier": asked(discreet.evaluate, "PrivateLogisticRegression"),
     "evaluate regressor": asked(discreet.evaluate, "PrivateRidge"),
+    "intervals of a classifier": intervals("PrivateLogisticRegression"),
+    "intervals of a regressor": intervals("PrivateRidge"),
+    **{f"components by {method}": components(method) for method in ("svd", "power", "oja")},
     "median": median,
     "quantiles": quantiles,
     "describe": described,
 }
-MISSING = {"describe"}  # a null row has cells too: they count as missing
+#: Without null rows: cells of one count as missing, or it is refused.
+MISSING = {"describe", "intervals of a classifier", "intervals of a regressor"}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -212,6 +252,7 @@ def test_a_row_more_or_less_decides_nothing_in_other_releases(name, between):
     y = np.clip(X[:, 0] - X[:, 1] + rng.normal(size=N) / 5, -1.0, 1.0)
     for model in ("PrivateLogisticRegression", "PrivateRidge"):
         releases.released(model)
+        removable(model)
     between(releases.P)
     for first in (np.nan, 0.7):
         X[0] = first

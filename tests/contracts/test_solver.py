@@ -23,6 +23,7 @@ import scipy.sparse as sp
 sys.path.insert(0, str(Path(__file__).parent))
 import recipes
 import releases
+import test_private_size
 
 from benchmarks import matrix
 from discreet import Ledger, release, sets, solvers
@@ -258,6 +259,24 @@ def test_half_the_noise_is_caught(name):
             assert price(twin) > plan.guarantee.delta, place
         records = ArrayRecords(rows, labels, plan.problem.bounds)
         assert unbilled(plan, records, run(twin, records)[1]), place
+
+
+@pytest.mark.parametrize("name", ["newton", *test_private_size.VARIANTS])
+def test_solvers_with_an_intercept_and_their_variants_are_billed_for_what_they_run(name):
+    """Sizes of classes, frequencies, centers and slopes; a bill or a run with half the noise is caught."""
+    solver, granted = test_private_size.SOLVERS[name], 0
+    for (place, one, rows, labels), relation in itertools.product(test_private_size.plans(name), Neighboring):
+        try:
+            plan = solver.plan(one.problem, Guarantee(EPSILON, DELTA, relation))
+        except ValueError:
+            continue
+        granted += 1
+        twin, records = with_half_the_noise(plan), ArrayRecords(rows, labels, plan.problem.bounds)
+        assert overpriced(plan) == "", place
+        assert price(twin) > plan.guarantee.delta, place
+        assert unbilled(plan, records, run(plan, records)[1]) == [], place
+        assert unbilled(plan, records, run(twin, records)[1]), place
+    assert granted >= len(Neighboring)
 
 
 @pytest.mark.parametrize("name", sorted(set(SOLVERS) - PRINTED - {"exponential", "localized", "auto"}))

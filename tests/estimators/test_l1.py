@@ -166,18 +166,18 @@ def test_sparse_logistic_regression_binary_and_many_classes():
 
 @pytest.mark.parametrize("kind", [PrivateSparseLogisticRegression, PrivateSparseLinearSVC])
 def test_the_default_ball_and_evidence_follow_from_public_facts(kind):
-    """Few records: a short walk whose length is paid for. Many dense ones: a long walk, taken whole."""
+    """Few records: a short walk whose length is paid for. Many dense ones: a long walk, then a slope."""
 
     def planned(n_samples, sparse=False, **settings):
         plan = kind(0.1, 1e-9, classes=[0, 1], **settings).plan(n_samples, 100, sparse=sparse)
-        return plan.problem.geometry.size, plan.evidence_share
+        return plan.problem.geometry.size, plan.evidence_share, plan.slope_share
 
-    assert planned(4_000) == (5.0, 0.1)
-    assert planned(15_000) == (5.0, 0.0)
-    assert planned(40_000) == (40.0, 0.0)
-    assert planned(40_000, sparse=True) == (5.0, 0.0)
-    assert planned(40_000, l1_radius=3.0) == (3.0, 0.0)
-    assert planned(40_000, solver=FrankWolfe(evidence_share=0.2)) == (40.0, 0.2)
+    assert planned(4_000) == (5.0, 0.1, 0.0)
+    assert planned(15_000) == (5.0, 0.0, 0.0)
+    assert planned(40_000) == (40.0, 0.0, 0.1)
+    assert planned(40_000, sparse=True) == (5.0, 0.0, 0.0)
+    assert planned(40_000, l1_radius=3.0) == (3.0, 0.0, 0.0)
+    assert planned(40_000, solver=FrankWolfe(evidence_share=0.2)) == (40.0, 0.2, 0.0)
 
 
 def test_no_more_choices_are_made_than_rise_above_the_noise():

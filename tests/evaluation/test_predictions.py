@@ -128,6 +128,7 @@ def test_columns_in_another_order_are_refused(make, bad_rows, rows, labels, ledg
     X = make(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "epsilon 100000 promises next to nothing")
         exact = model.score(X, labels)
         assert accuracy(model, X, labels, bad_rows=bad_rows) == pytest.approx(exact, abs=1e-3)
     other = X.select(NAMES[::-1]) if hasattr(X, "select") else X[NAMES[::-1]]
@@ -191,6 +192,7 @@ def test_rows_beyond_all_measure_count_for_nothing_if_asked(rows, labels):
     for made in (X, sp.csr_array(X)):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", "epsilon 100000 promises next to nothing")
             found = evaluate(model, made, labels, epsilon=HARDLY_PRIVATE, bad_rows="null")
         assert found.confusion.sum() == pytest.approx(1900, abs=2)
 

@@ -2,9 +2,11 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
 import sys
+import threading
 import time
 import types
 from multiprocessing.connection import Client
@@ -30,6 +32,8 @@ def answer(message, parts):
     """What a process says: its name for every part."""
     if message == "fail":
         raise ValueError("somebody's row is 7")
+    if message == "slow":
+        time.sleep(0.5)
     if message == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     return [(message, part) for part in parts]
@@ -71,6 +75,9 @@ def test_processes_answer_for_their_parts_until_one_is_gone(driver, processes):
     for message in ("a", "b"):
         assert sorted(driver.asked(asked, message)) == [(message, 1), (message, 2), (message, 3)]
     assert driver.asked({processes[0]: [1], b"nobody": [2]}, "a") == []
+    meanwhile = []
+    assert len(driver.asked(asked, "slow", lambda: meanwhile.append(1), 0.05)) == 3
+    assert meanwhile
     assert driver.asked(asked, "fail") == []
     assert driver.asked({processes[0]: [1]}, "after") == [("after", 1)]
     assert driver.asked(asked, "die") == []
@@ -89,10 +96,30 @@ def test_who_does_not_know_the_secret_is_not_heard(driver):
     assert set(driver._open) == {b"a process"}
 
 
+@pytest.mark.parametrize("word", ["true", "True", " TRUE "])  # str(True), and what Spark takes
 @pytest.mark.parametrize("name", lines._SECURED)
-def test_connections_that_spark_secures_are_left_to_spark(name):
-    assert Lines.of({"spark.driver.host": "127.0.0.1", name: "true"}) is None
+def test_connections_that_spark_secures_are_left_to_spark(name, word):
+    assert Lines.of({"spark.driver.host": "127.0.0.1", name: word}) is None
     assert Lines.of({}) is None
+
+
+def test_an_answer_to_an_earlier_question_does_not_count(driver, processes):
+    """Somebody stopped the driver between a question and its answers: the sum must not be that of other weights."""
+    first, second = processes
+    driver._open[first].send_bytes(pickle.dumps((driver._number, cloudpickle.dumps("before"), [1, 2])))
+    assert driver.asked({first: [1], second: [2]}, "now") == [("now", 2)]
+    assert set(driver._open) == {second}  # parts of the first are asked by a job
+    assert driver.asked({second: [3]}, "then") == [("then", 3)]
+
+
+def test_a_driver_that_does_not_answer_holds_up_no_task():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        called = threading.Thread(
+            target=answer_calls, args=(lines.Call(*silent.getsockname(), b"secret"), answer), daemon=True
+        )
+        called.start()
+        called.join(60)
+        assert not called.is_alive()
 
 
 def test_who_cannot_reach_the_driver_goes_on(driver):

@@ -21,6 +21,7 @@ from discreet import (
     Categorical,
     Ledger,
     Numeric,
+    PrivateAdditiveClassifier,
     PrivateLogisticRegression,
     PrivateSearchCV,
     PrivateSelection,
@@ -326,6 +327,36 @@ def test_a_description_holds_batches_not_rows(tmp_path):
         found = describe(many, schema, delta=1e-9).released
     with insecure_noise(3):
         assert np.array_equal(found, describe(pq.read_table(many), schema, delta=1e-9).released)
+
+
+def test_an_additive_model_holds_batches_not_cells(tmp_path, monkeypatch):
+    """What grows are labels, scales and marks of rows, and what is made of labels: six numbers of eight bytes."""
+    monkeypatch.setattr(batches, "PART_BYTES", 1 << 17)
+    (few, schema), (many, _) = wide(tmp_path, 16_000), wide(tmp_path, 128_000)
+    model = PrivateAdditiveClassifier(schema=schema, delta=1e-9, n_iterations=2, pairs=1, max_bins=6)
+    model.fit(few)  # code and libraries
+    small, large = (peak_of(lambda path=path: model.fit(path)) for path in (few, many))
+    assert large - small <= 6 * 8 * (128_000 - 16_000)
+    with insecure_noise(3):
+        found = model.fit(many).released_
+    with insecure_noise(3):
+        expected = model.fit(pq.read_table(many)).released_
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], expected[name]) for name in found)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.filterwarnings("ignore")
+def test_additive_models_of_people_release_the_same_from_every_source(source, tmp_path):
+    schema = Schema({"a": Numeric(-9, 9), "b": Numeric(0, 9)}, Target("y", (0, 1)), group="id")
+    table = NUMBERS.append_column("id", TEXTS)
+    model = PrivateAdditiveClassifier(schema=schema, delta=1e-6, n_iterations=2, max_rows_per_group=2)
+    with insecure_noise(7):
+        expected = model.fit(table).released_
+    with insecure_noise(7):
+        found = model.fit(SOURCES[source](table, tmp_path)).released_
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert model.privacy_.guarantee.unit == "user"
 
 
 @pytest.mark.parametrize("method", ["tries", "split", "split-parallel"])

@@ -6,7 +6,9 @@ A session takes half a minute to start, so these tests run by night, where Java 
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import textwrap
 
 import dask.array as da
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 
 from discreet import (
     Categorical,
+    Ledger,
     Numeric,
     PrivateLogisticRegression,
     PrivateRidge,
@@ -24,6 +27,7 @@ from discreet import (
     describe,
 )
 from discreet.mechanisms.samplers.entropy import insecure_noise
+from discreet.records.bounds import Bounds
 from discreet.records.clusters import spark
 from discreet.records.clusters.base import WorkersLost
 from discreet.solvers import NoisyGradientDescent
@@ -149,8 +153,6 @@ def _fails(part):
 
 
 def test_a_killed_process_counts_once_and_a_failing_one_says_nothing(frame, arrays, tmp_path):
-    from discreet.records.bounds import Bounds
-
     with spark.SparkRows(frame, "y", bad_rows="error") as rows:
         records = rows.records(np.where(rows.labels > 0, 1.0, -1.0), Bounds(), None)
         assert records._parts.ask(_dies_once, str(tmp_path / "flag")) == [N // PARTS] * PARTS
@@ -160,3 +162,73 @@ def test_a_killed_process_counts_once_and_a_failing_one_says_nothing(frame, arra
         assert "somebody" not in str(lost.value)
         assert lost.value.__cause__ is None
         assert lost.value.__suppress_context__
+
+
+def _fails_once(part, flag):
+    """Raise for the first who asks, by a line or in a task."""
+    try:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return part.n_samples
+    raise ValueError("somebody's row")
+
+
+def test_a_partition_that_fails_is_retried_and_counts_once(frame, tmp_path):
+    with spark.SparkRows(frame, "y", bad_rows="error") as rows:
+        records = rows.records(np.where(rows.labels > 0, 1.0, -1.0), Bounds(), None)
+        for number in range(3):  # of which the first may come before the lines are open
+            assert records._parts.ask(_fails_once, str(tmp_path / f"{number}")) == [N // PARTS] * PARTS
+
+
+def test_questions_come_by_lines_and_spark_is_kept_awake(frame, monkeypatch):
+    jobs = []
+    honest = spark.SparkCrew._asked
+    monkeypatch.setattr(spark.SparkCrew, "_asked", lambda *told: jobs.append(1) or honest(*told))
+    with spark.SparkRows(frame, "y", bad_rows="error") as rows:
+        records = rows.records(np.where(rows.labels > 0, 1.0, -1.0), Bounds(), None)
+        sizes = [N // PARTS] * PARTS
+        while len(rows._crew._lines._open) < len(set(rows._crew._processes.values())):
+            assert records._parts.ask(_size) == sizes
+        jobs.clear()
+        monkeypatch.setattr(spark, "_AWAKE", 0.0)
+        assert [records._parts.ask(_size) for _ in range(5)] == [sizes] * 5
+        assert jobs == []
+
+
+def _size(part):
+    return part.n_samples
+
+
+DRIVER = """
+    import os, signal, sys
+    from pyspark.sql import SparkSession
+    from discreet import PrivateLogisticRegression, on_progress
+
+    def die(report):
+        if report.phase == "run":
+            print("charged", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    session = SparkSession.builder.master("local[2]").config(map={
+        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+    }).getOrCreate()
+    frame = session.range(0, 2000, 1, 2).selectExpr("sin(id) AS a", "cast(sin(id) > 0 AS int) AS y")
+    with on_progress(die):
+        PrivateLogisticRegression(classes=[0, 1], delta=1e-6, ledger=sys.argv[1]).fit(frame, target="y")
+"""
+
+
+def test_a_driver_that_dies_after_the_charge_leaves_the_charge_and_no_rows(tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-3)
+    (tmp_path / "local").mkdir()
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(DRIVER), tmp_path / "budget"],
+        env=os.environ | {"SPARK_LOCAL_DIRS": str(tmp_path / "local")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    assert run.returncode == -signal.SIGKILL
+    assert run.stdout.endswith(b"charged\n")
+    assert len(ledger.history()) == 1
+    assert list((tmp_path / "local").rglob("discreet-*")) == []

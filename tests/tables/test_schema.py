@@ -248,6 +248,7 @@ def test_a_schema_without_target():
         (lambda: Categorical((1.5,)), "must be text"),
         (lambda: Target("y", ("one",)), "at least 2"),
         (lambda: Target("y", ("one", 2)), "not a mixture"),
+        (lambda: Target("y", (1, 2**63)), "between"),
         (lambda: Schema({}), "at least one column"),
         (lambda: Schema({"a": "numeric"}), "must have a domain"),
         (lambda: Schema.from_dict({"columns": {"a": {"kind": {}}}}), "must have a kind"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import ParameterError, ParameterTypeError, Setting, calm
 from discreet._typing import Array, Mask
-from discreet.additive.cells import Cells, stored_cells
+from discreet.additive.cells import Cells, in_blocks, stored_cells
 from discreet.additive.columns import Column, read_columns
 from discreet.additive.plan import AdditiveFit, AdditivePlan, AdditiveProblem, AdditiveRelease
 from discreet.additive.shapes import AdditiveModel, Shape
@@ -114,7 +115,7 @@ class PrivateAdditiveModel(AdditiveParameters):
                 if slots is not None:
                     cells, labels = [values[slots.rows] for values in cells], labels[slots.rows]
                     bad = bad[slots.rows] | slots.empty
-                fitted._fit(columns, Cells(lambda: iter([cells]), labels, bad))
+                fitted._fit(columns, Cells(partial(in_blocks, cells), labels, bad))
             else:
                 fitted._fit_source(table, y, groups, strict)
         self.__dict__ = fitted.__dict__
@@ -422,6 +423,7 @@ class PrivateAdditiveModel(AdditiveParameters):
                 "names, bounds and categories of columns were declared without looking at the private data (given by "
                 "the user)",
                 *PLATFORM_ASSUMPTIONS,
+                "functions of NumPy and SciPy give equal numbers for equal arguments, wherever these lie in an array",
             ),
             not_covered=NOT_COVERED,
         )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from discreet._typing import Array, Mask
 from discreet.additive.columns import Column, read_columns
+from discreet.additive.records import HEIGHT
 from discreet.records.arrow import FileRows, mapped_rows
 from discreet.records.batches import Encoded, Reading, WithIds
 from discreet.records.sources import Source
@@ -45,6 +46,12 @@ class Cells:
             stop = start + len(columns[0])
             yield columns, self.null[start:stop]
             start = stop
+
+
+def in_blocks(columns: Columns) -> Iterator[Columns]:
+    """Columns in memory, some rows at a time: what is made of them on the way is never there for all rows."""
+    for start in range(0, max(1, len(columns[0])), HEIGHT):
+        yield [cells[start : start + HEIGHT] for cells in columns]
 
 
 class CellReading(Reading):

@@ -17,12 +17,13 @@ import numpy as np
 from discreet._typing import Array, Integers
 from discreet.additive.bins import Bins
 from discreet.additive.coordinates import Coordinates, kernel_root, unit_rows
+from discreet.additive.records import steps
 from discreet.additive.shapes import pair_cells
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy.events import BoundedRange, Event
 from discreet.privacy.guarantee import SLACK, Neighboring, sum_sensitivity
-from discreet.records.bounds import gamma
+from discreet.records.bounds import UNIT_ROUNDOFF
 
 COARSE = 12  # bins of an ordered column in a pair
 MOST_CATEGORIES = 2 * COARSE  # of a nominal one; a column with more is in no pair
@@ -110,19 +111,22 @@ class PairSelection:
 
     @property
     def score_range(self) -> float:
-        """Every score moves by at most the sensitivity of the table, up or down; sums of residuals are rounded."""
+        """Every score moves by at most the sensitivity of the table, up or down; norms of exact sums are rounded."""
         one = sum_sensitivity(self.clip, self.neighboring).value
-        rounding = 2 * 1.01 * gamma(self.n_samples + 64) * self.n_samples * self.clip
+        rounding = 10 * UNIT_ROUNDOFF * self.n_samples * self.clip
         return 2 * (one + rounding) * SLACK
 
     def scores(self, tables: Sequence[PairTable], blocks: Blocks) -> Array:
-        """The norm of every pair's table of residuals."""
+        """The norm of every pair's table of residuals, cut to whole numbers of small steps whose sums are exact."""
         sums: list[Any] = [0.0] * len(tables)
+        whole = steps(self.n_samples)
         for codes, residuals in blocks:
+            cut = np.trunc(residuals / self.clip * whole)
             for place, table in enumerate(tables):
-                sums[place] += _sums(table, codes, residuals)
+                sums[place] += _sums(table, codes, cut)
         # No rounding that grows with the table.
-        return np.array([math.sqrt(math.fsum(np.square(found).ravel())) for found in sums])
+        norms = [math.sqrt(math.fsum(np.square(found).ravel())) for found in sums]
+        return self.clip / whole * np.array(norms)
 
     def choose(self, tables: Sequence[PairTable], blocks: Blocks, entropy: Entropy) -> list[PairTable]:
         """The chosen pairs; fewer than ``times`` only if there are no more.

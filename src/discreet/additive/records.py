@@ -7,6 +7,7 @@ docs/proofs/additive-models.md, section 3.
 
 from __future__ import annotations
 
+import math
 import mmap
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -187,6 +188,11 @@ def root_steps(n_samples: int) -> float:
     return 2.0 ** ((_WHOLE_BITS - n_samples.bit_length()) // 2)
 
 
-def gram_rounding(n_samples: int, width: int) -> float:
+def gram_rounding(n_samples: int, width: int, n_vectors: int) -> float:
     """Bound the error of `BinnedRecords.gram`: counts are exact, two products with the vectors are not."""
-    return 2.2 * gamma(width + 8) * n_samples * width
+    return 2.2 * gamma(width + 8) * n_samples * n_vectors
+
+
+def sum_rounding(n_samples: int, width: int, n_vectors: int) -> float:
+    """Bound the error of a sum of records with weights of at most 1: counts are exact, one product is not."""
+    return 1.01 * gamma(width + 8) * n_samples * math.sqrt(n_vectors)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -16,25 +16,22 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from discreet._typing import Array
-from discreet.additive.records import BinnedRecords, gram_rounding, root_steps, steps
-from discreet.losses import HuberRegression, Logistic, Loss, Poisson, Softmax
+from discreet.additive.records import BinnedRecords, gram_rounding, root_steps, steps, sum_rounding
+from discreet.losses import Poisson
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import multiplier, share_event
-from discreet.privacy.guarantee import Neighboring, Sensitivity, sum_sensitivity
-from discreet.problem import Problem
-from discreet.records.bounds import UNIT_ROUNDOFF, Bounds
+from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, sum_sensitivity
+from discreet.records.bounds import UNIT_ROUNDOFF
 from discreet.solvers.base import PlannedRelease
 from discreet.solvers.gradients.descent import reshaped_cap
-from discreet.solvers.second_order.clipped_gradients import ClippedGradient, ClippedGradientMechanism
+from discreet.solvers.second_order.clipped_gradients import ClippedGradient, companion_weight
 from discreet.solvers.second_order.coordinates import (
     MomentMechanism,
     NoisyMoments,
     Reshaping,
-    moment_mechanism,
     reshaped,
-    row_error,
 )
 from discreet.solvers.second_order.posterior import (
     Curvature,
@@ -63,36 +60,56 @@ _LEAST_SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class ResidualMechanism(ClippedGradientMechanism):
+class ResidualMechanism:
     """The sum of clipped residuals times records, for one or more outputs, with its companion.
 
-    The residuals of one record, one per output, are clipped to the norm ``cap`` together. Each record may have an
-    offset of at most ``offset_bound``: a prediction that is not fitted here, and a function of its own row to the last
-    bit.
+    The residuals of one record, one per output, are clipped to the norm ``cap`` together.
+
+    Parameters
+    ----------
+    cap : bound on the norm of the residuals of one record.
+    n_samples, n_features, feature_norm : public sizes and the bound on records.
+    n_vectors : of how many vectors a record is the sum, at most.
 
     Privacy
     -------
-    Event: one ``Gaussian(noise_multiplier)`` on n_features * n_outputs + 1 numbers.
+    What a record adds is a function of its own row to the last bit, and sums of it are exact: only the products with
+    the vectors round. Event: one ``Gaussian(noise_multiplier)`` on n_features * n_outputs + 1 numbers.
     """
 
+    cap: float
+    n_samples: int
+    n_features: int
+    n_vectors: int
+    feature_norm: float
+    neighboring: Neighboring
+    noise_multiplier: float
     n_outputs: int = 1
-    offset_bound: float = 0.0
+
+    def __post_init__(self) -> None:
+        _ = self.gaussian  # raise now if anything can fail
 
     @property
-    def _slope_error(self) -> float:
-        """The offset is added to the prediction, which rounds once more."""
-        reach = self.feature_norm * self.radius + self.offset_bound
-        return super()._slope_error + 2 * UNIT_ROUNDOFF * self.loss.smoothness * reach
+    def weight(self) -> float:
+        """Weight of the companion relative to the gradient."""
+        return companion_weight(self.neighboring) * self.cap * self.feature_norm
 
     @cached_property
     def gaussian(self) -> GaussianMechanism:
-        """The mechanism behind the release; each output is rounded on its own."""
+        """The mechanism behind the release; its sensitivity covers the rounding of both sums."""
         exact = sum_sensitivity(self.cap * self.feature_norm, self.neighboring).value
-        rounding = super().gaussian.sensitivity.value - exact
-        value = exact + rounding * math.sqrt(self.n_outputs)
+        clip = 1 + (self.n_outputs + 8) * UNIT_ROUNDOFF  # of several residuals at once
+        rounding = self.cap * sum_rounding(self.n_samples, self.n_features, self.n_vectors)
+        rounding += 1.01 * UNIT_ROUNDOFF * self.n_samples * self.weight
+        value = (exact * clip + 2 * rounding) * SLACK
         return GaussianMechanism(
             Sensitivity(value), self.noise_multiplier, self.n_features * self.n_outputs + 1
         )
+
+    @property
+    def event(self) -> events.Event:
+        """The event of one release."""
+        return self.gaussian.event
 
     def release_sums(
         self, records: BinnedRecords, theta: Array, slopes: Slopes, entropy: Entropy
@@ -137,12 +154,12 @@ class Stage:
         residuals are predicted means minus counts.
     n_samples : public number of records, or an upper bound.
     most_features : the largest width that records can have, whatever bins are chosen.
+    n_vectors : of how many vectors a record is the sum, at most.
     n_outputs : 1, or the number of classes if there are more than two.
     neighboring, unit, share : the relation; the noise multiplier of one release with the whole budget; the part of its
         squared parameter that this stage has.
     prior : variance of a coefficient before any data.
     scale : standard deviation of residuals before any data.
-    offset_bound : largest absolute offset of a record.
     n_iterations : noisy gradients; None for the default of the task.
     reach : of counts: predicted means lie between exp(-reach) and exp(reach), and counts below the latter.
     """
@@ -150,13 +167,13 @@ class Stage:
     task: Task
     n_samples: int
     most_features: int
+    n_vectors: int
     n_outputs: int
     neighboring: Neighboring
     unit: float
     share: float
     prior: float
     scale: float = 0.5
-    offset_bound: float = 0.0
     n_iterations: int | None = None
     reach: float = 1.0
     name: str = field(default="columns", kw_only=True)
@@ -178,15 +195,6 @@ class Stage:
         return _REACH * math.sqrt(self.prior * self.most_features * (1 + self.n_samples / noise))
 
     @property
-    def loss(self) -> Loss:
-        """Whose derivatives are the residuals: constants for the rounding of their sums."""
-        if self.task == "target":
-            return HuberRegression(1.0)
-        if self.task == "count":
-            return count_loss(self.reach)
-        return Logistic() if self.n_outputs == 1 else Softmax(self.n_outputs)
-
-    @property
     def event(self) -> events.Event:
         """What the stage costs at most: for the widest records."""
         p = self.most_features
@@ -201,26 +209,22 @@ class Stage:
     def look(self, place: int, width: int, norm: float) -> MomentMechanism:
         """The release of the second moment of records of this width and norm."""
         noise = multiplier(self.unit, self.share * _LOOKS[place])
-        made = moment_mechanism(self._problem(width), self.neighboring, noise, norm if place else None)
-        return replace(made, rounding=gram_rounding(self.n_samples, width))
-
-    def _problem(self, width: int) -> Problem:
-        return Problem(self.loss, Bounds(1.0, intercept=False), self.n_samples, width)
+        rounding = gram_rounding(self.n_samples, width, self.n_vectors)
+        return MomentMechanism(
+            self.n_samples, width, norm, 0.0, 1.0, self.neighboring, noise, rounding=rounding
+        )
 
     def residuals(self, width: int, norm: float, cap: float) -> ResidualMechanism:
         """The release of one gradient."""
         return ResidualMechanism(
-            self.loss,
             cap,
             self.n_samples,
             width,
+            self.n_vectors,
             norm,
-            self.radius,
             self.neighboring,
             multiplier(self.unit, self._gradient_share),
-            row_error(self._problem(width)),
             self.n_outputs,
-            self.offset_bound,
         )
 
     @cached_property
@@ -237,7 +241,7 @@ class Stage:
     @property
     def largest_cap(self) -> float:
         """The largest norm of residuals that is ever left of one record."""
-        return self.loss.lipschitz if self.task == "count" else 1.0
+        return count_loss(self.reach).lipschitz if self.task == "count" else 1.0
 
     def run(
         self, records: BinnedRecords, slopes: Slopes, entropy: Entropy, rate: Rate | None = None

@@ -391,6 +391,7 @@ def private_domains(
     >>> domains["income"].lower < 5000 < 100_000 < domains["income"].upper, statement.epsilon
     (True, 1.0)
     """
+    refuse_source("table", table)
     if not isinstance(candidates, Mapping) or not candidates:
         raise ParameterTypeError(
             "candidates",

@@ -44,19 +44,19 @@ class PrivatePCA(TransformerMixin, PrivateModel):  # type: ignore[misc]
 
     Attributes
     ----------
-    components_ : released directions, orthonormal rows of shape (n_components, n_features), the largest variance first.
+    components_ : released directions: orthonormal rows of shape (n_components, n_features), largest variance first.
     mean_ : released mean of the scaled rows; zeros with ``center=False``.
     explained_variance_ : variance along each of them, with the share of the noise removed; 0 for directions that noise
         alone could have made.
-    explained_variance_ratio_ : the same over the variance in all directions, which the method "svd" releases with the
-        rest; the others do not know it, and leave this empty.
+    explained_variance_ratio_ : the same over the variance in all directions, which only the method "svd" releases;
+        empty for the others.
     {fitted}
 
     Notes
     -----
     {privacy}
 
-    ``transform`` changes the rows it is given and adds no noise: what it returns for private rows is private data.
+    ``transform`` adds no noise: its result for private rows is private data.
 
     Examples
     --------

@@ -24,7 +24,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     schema : Schema
         Public domains of the columns. Use ``feature_bound=schema.feature_bound()`` in the estimator that follows.
     bad_rows : {"error", "null"}
-        What to do with cells that have no meaning in their column; "null" gives rows of NaN, which an estimator with
+        What to do with cells that are not valid in their column; "null" gives rows of NaN, which an estimator with
         ``bad_rows="null"`` treats as records that contribute nothing.
 
     Attributes
@@ -34,8 +34,8 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    Privacy: ``fit`` looks at nothing: it learns no statistics, spends no budget, and the table is not even read.
-    Each row of the result depends on one row of the table, so whatever is promised about rows holds for the raw
+    Privacy: ``fit`` learns no statistics, spends no budget, and does not read the table.
+    Each row of the result depends on one row of the table, so any guarantee about rows holds for the raw
     table.
 
     Examples
@@ -101,15 +101,15 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class SquareRootRows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Replace every entry by its square root, sign kept, and scale every row to norm 1.
+    """Replace every entry by its signed square root, and scale every row to norm 1.
 
     For counts and weights of words, clicks or diagnoses: frequent entries no longer dominate the others, and rows have
     norm 1, which is the ``feature_bound`` of the estimator that follows.
 
     Privacy
     -------
-    ``fit`` learns nothing, and each row of the result is a function of one row: whatever is promised about rows holds
-    for the rows that were given.
+    ``fit`` learns nothing, and each row of the result is a function of one row: any guarantee about the result holds
+    for the original rows.
 
     Examples
     --------
@@ -144,5 +144,5 @@ class SquareRootRows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _inverse(squares: Any) -> Any:
-    """1 / norm; empty rows stay as they are."""
+    """Return 1 / norm; empty rows are unchanged."""
     return 1.0 / np.sqrt(np.where(squares > 0, squares, 1.0))

@@ -1,4 +1,4 @@
-"""Private empirical risk minimization with a loss of one's own: what all the papers are about, as one estimator."""
+"""Private empirical risk minimization with a loss of your own."""
 
 from __future__ import annotations
 

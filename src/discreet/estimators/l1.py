@@ -29,6 +29,7 @@ _UNSEEN = 0.05  # mean entry of a column relative to the entry bound; few column
 _SIZES = (1e-3, 1e4)  # of the L1 ball, in units of the label or of the log-odds
 # Default sizes of the ball for labels, where noise counts and where a choice rises far above it (`choice_signal`).
 _SHORT, _LONG, _FAR_ABOVE = 5.0, 40.0, 40.0
+_SLOPE_SHARE = 0.1  # of the budget, for the slope along a long walk
 
 
 @estimator
@@ -86,7 +87,7 @@ class _OverL1Ball(EntrywiseModel):
 
 @dataclasses.dataclass(frozen=True)
 class _Farther:
-    """Frank-Wolfe, over a longer ball where choices among the columns of dense rows rise far above the noise."""
+    """Frank-Wolfe; a longer ball and a slope where choices among the columns of dense rows rise far above the noise."""
 
     name: ClassVar[str] = FrankWolfe.name
     multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = FrankWolfe.multiclass
@@ -97,6 +98,9 @@ class _Farther:
         n_columns = problem.n_features - int(problem.bounds.intercept)
         if not problem.sparse and choice_signal(problem, guarantee, 2 * n_columns) >= _FAR_ABOVE:
             problem = dataclasses.replace(problem, geometry=L1Ball(_LONG, problem.n_features))
+            given = self.solver.choice != "auto" or self.solver.evidence_share is not None
+            if not given and problem.bounds.intercept and guarantee.delta > 0:
+                return dataclasses.replace(self.solver, slope_share=_SLOPE_SHARE).plan(problem, guarantee)
         return self.solver.plan(problem, guarantee)
 
 

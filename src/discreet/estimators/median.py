@@ -32,8 +32,8 @@ from discreet.solvers.median import LocationProblem, MedianDescent, Points
 class PrivateMedian(PrivateModel):
     """Geometric median (Euclidean 1-median) under differential privacy.
 
-    The minimizer of sum_i |theta - x_i|. Nearly half of the rows may lie anywhere without moving it far, and each pulls
-    with the same force, so that outliers cost neither accuracy nor noise. With ``delta=0`` steps are fewer.
+    The minimizer of sum_i |theta - x_i|. Every row has a gradient of the same length, so nearly half of the rows can
+    lie anywhere without moving the median far, and outliers need no more noise. ``delta=0`` allows fewer steps.
 
     Parameters
     ----------

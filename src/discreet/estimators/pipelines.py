@@ -84,7 +84,7 @@ class PipelineCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether all that the pipeline learns is paid for."""
+        """Whether everything that the pipeline learns is paid for."""
         return not self.unpaid
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ class PipelineCheck:
 
 
 def check_pipeline(pipeline: Any) -> PipelineCheck:
-    """Name the steps of a pipeline that learn from the rows without paying, before it is fitted on private ones.
+    """Find the steps of a pipeline that learn from rows without paying, before it is fitted to private rows.
 
     Parameters
     ----------
@@ -111,9 +111,9 @@ def check_pipeline(pipeline: Any) -> PipelineCheck:
 
     Notes
     -----
-    Privacy: nothing is released. Steps pass that are private, that scikit-learn's tags call stateless, or whose
-    parameters leave nothing to learn. Every other step is named, also if nothing is known about it. The
-    function of a ``FunctionTransformer`` is not inspected: it must treat each row by itself.
+    Privacy: nothing is released. Private steps pass, and so do steps that scikit-learn's tags call stateless or
+    whose parameters leave nothing to learn. Every other step is reported, even if nothing is known about it. The
+    function of a ``FunctionTransformer`` is not inspected: it must treat each row separately.
 
     Examples
     --------

@@ -145,7 +145,7 @@ def evaluate(
         values, parts = _subgroups(by, by_values, len(targets))
         relation = relation_of(neighboring)
         rows = _checks.count_or_none("max_rows_per_group", max_rows_per_group)
-        # Where the number of people is public each has the same number of places, so that it tells nothing more.
+        # If the number of people is public, each has the same number of places: this reveals nothing more.
         slots = bounded_rows(groups, rows, len(targets), strict=strict, padded=relation.size_is_public)
         if slots is not None:
             X, targets, parts = taken(X, slots.rows), targets[slots.rows], parts[slots.rows]
@@ -171,10 +171,10 @@ class _Asked:
     ----------
     answered, targets : the model's predictions and the truth for every record.
     strict : whether bad records are refused.
-    values, parts : the public subgroups, and the place of every record's own among them.
-    size : the public number of records, or a bound on it; places of people's rows, if people are protected.
-    rows_per_group : largest number of rows of a person; None if rows are protected.
-    storage : what the promise assumes of where the records come from.
+    values, parts : the public subgroups, and the index of every record's own.
+    size : public number of records, or a bound on it; places for people's rows, if people are protected.
+    rows_per_group : maximum number of rows per person; None if rows are protected.
+    storage : what the guarantee assumes about where the records come from.
     """
 
     answered: Answers
@@ -224,7 +224,7 @@ def _subgroups(by: Any, by_values: Any, n_rows: int) -> tuple[list[Any], Codes]:
         return [], np.zeros(n_rows, dtype=np.int64)
     if by_values is None:
         raise ParameterError(
-            "by_values", "must list the public subgroups: which of them occur in the data is private"
+            "by_values", "must list the public subgroups, because which of them occur in the data is private"
         )
     labels, values = as_cells(by), list(by_values)
     if labels.shape != (n_rows,) or not values or len(set(values)) != len(values):
@@ -278,7 +278,7 @@ def _classifier(asked: _Asked, n_bins: int) -> Evaluation:
 
 
 def _with_scores(plan: CountPlan, n_scores: int, n_bins: int) -> CountPlan:
-    """The plan with one table of true class by bin for each score, which together count about as much as one."""
+    """Return the plan with a table of true class by bin for each score; together they weigh about as much as one."""
     (confusion,), weight = plan.shapes, 2.0 ** -math.ceil(math.log2(n_scores) / 2)
     shapes = (confusion, *[(confusion[0], 2, n_bins)] * n_scores)
     if n_scores == 1:
@@ -299,7 +299,7 @@ def _check_schema(model: Any, groups: Any) -> None:
 
 
 def _target_range(target_bounds: Any) -> tuple[float, float]:
-    """Middle and half width of the targets that are possible."""
+    """Return the middle and half width of the possible targets."""
     if target_bounds is None:
         raise ParameterError(
             "target_bounds", "must be declared: (lowest, highest) target that is possible", FIND_BOUNDS

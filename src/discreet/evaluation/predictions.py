@@ -32,13 +32,13 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Rows of a mapped file, which a model is asked about block by block."""
+    """Rows of a mapped file, which a model predicts block by block."""
 
     file: FileRows
     strict: bool
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        """Matrices; without ``strict`` with zeros in place of rows that are no numbers."""
+        """Yield matrices; without ``strict``, rows with invalid cells are replaced by zeros."""
         for block in self.file.blocks():
             yield block if self.strict else blanked(block, ~Bounds().valid_rows(block))
 
@@ -47,9 +47,10 @@ class Blocks:
 def opened(
     model: Any, X: Any, y: Any, target: str | None, bad_rows: str, target_bounds: Any
 ) -> Iterator[tuple[Any, Any, Any, tuple[str, ...]]]:
-    """A model, the rows it is asked about, their labels, and what a promise assumes of where they come from.
+    """Yield a model, its rows, their labels, and what a guarantee assumes about where they come from.
 
-    Rows of a source are mapped as numbers: those that the `SchemaEncoder` of a pipeline makes, which is then left out.
+    Rows of a source are mapped as numbers. If a pipeline begins with a `SchemaEncoder`, it encodes the rows once, and
+    the model is the rest of the pipeline.
     """
     schema = None
     if getattr(model, "reads_tables_", False):
@@ -144,7 +145,7 @@ def answers(model: Any, X: Any, n_rows: int, *, strict: bool, alone: bool) -> An
 
 
 def _asked(method: Callable[[Any], Any], rows: Any, n_rows: int, alone: bool) -> Any:
-    """What a method of the model says of the rows: all at once, block by block, or one by one."""
+    """Apply a method of the model to the rows: all at once, block by block, or one by one."""
     if isinstance(rows, Blocks):
         return np.concatenate([as_cells(_asked(method, block, len(block), alone)) for block in rows])
     if not alone or n_rows < 2:
@@ -153,7 +154,7 @@ def _asked(method: Callable[[Any], Any], rows: Any, n_rows: int, alone: bool) ->
 
 
 def taken(rows: Any, places: Any) -> Any:
-    """Some of the rows, in the container that all are in."""
+    """Return some of the rows, in the same container."""
     if isinstance(rows, Blocks):
         raise ParameterError("groups", "need rows in memory", "read the table first")
     if isinstance(rows, Mapping):
@@ -173,7 +174,7 @@ def _checked(method: str, cells: NDArray[Any], strict: bool) -> NDArray[np.float
 
 
 def _meaningful(model: Any, X: Any) -> tuple[Any, Any, Mask]:
-    """A model, the rows it takes with zeros in place of those that are no numbers or beyond 2**300, and which are."""
+    """Return a model, its rows with zeros in place of invalid ones (or beyond 2**300), and which rows are valid."""
     if isinstance(X, Blocks):
         return model, X, X.file.valid(Bounds())
     if isinstance(model, Pipeline) and isinstance(model[0], SchemaEncoder):

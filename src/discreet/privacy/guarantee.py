@@ -17,7 +17,7 @@ class PrivacyWarning(UserWarning):
 
 
 class NoLedgerWarning(PrivacyWarning):
-    """Nothing keeps count of what is released about the same people."""
+    """A release was not charged to a ledger, so nothing adds up what is released about the same people."""
 
 
 class Neighboring(enum.StrEnum):
@@ -110,7 +110,7 @@ class Guarantee:
 
     Notes
     -----
-    Privacy: only a description of a promise. Estimators calibrate their noise to it.
+    Privacy: a description of a guarantee. Estimators calibrate their noise to it.
 
     Examples
     --------

@@ -22,7 +22,14 @@ _BALL = ("gradient-methods.md#theorem-1", "gradient-methods.md#theorem-2")
 _DESCENT = (*_BALL, "gradient-methods.md#theorem-3", _ADAPTIVE)
 _RANGE = ("frank-wolfe.md#lemma-1", "frank-wolfe.md#lemma-2", "frank-wolfe.md#lemma-3")
 _WALK = (*_RANGE, "frank-wolfe.md#lemma-4")
-_PACED = (*_WALK, "frank-wolfe.md#theorem-2", "frank-wolfe.md#theorem-3", "sparse-frank-wolfe.md#theorem-1")
+_SLOPE = "frank-wolfe.md#theorem-4"
+_PACED = (
+    *_WALK,
+    "frank-wolfe.md#theorem-2",
+    "frank-wolfe.md#theorem-3",
+    _SLOPE,
+    "sparse-frank-wolfe.md#theorem-1",
+)
 _EXPONENTIAL = ("exponential-sampling.md#theorem-1", "exponential-sampling.md#theorem-2")
 _OBJECTIVE = tuple(f"objective-perturbation.md#theorem-{number}" for number in range(1, 6))
 _OVER_SETS = ("constrained-minimizers.md#theorem-1", "constrained-minimizers.md#theorem-3")
@@ -221,6 +228,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
         *_BALL,
         "rounding.md#section-4",
     ),
+    "solvers.vertices.score_fit.ScoreFit": (_SLOPE,),
     "solvers.vertices.paced_walk._calibrated": _PACED,
     "solvers.vertices.paced_walk.paced_plan": _PACED,
     "solvers.vertices.paced_walk.PacedWalkPlan": _PACED,

@@ -32,13 +32,13 @@ class ArrayRecords(ClippedRows):
     X : array or CSR matrix of shape (n_samples, n_columns)
         float64 and float32 in C order are used in place; anything else numeric is converted a few rows at a time.
     y : array of shape (n_samples,)
-        Labels as the loss wants them: -1 / +1, real numbers, or class codes.
+        Labels in the form the loss expects: -1 / +1, real numbers, or class codes.
     bounds : Bounds
-        The public promise about rows.
+        The public bounds on rows.
     null_rows : boolean array, optional
         Rows to enter as null records, whatever they hold. A null record adds 0 to every sum, values included.
     n_threads : int, optional
-        Defaults to the processors this process may use, or to the environment's OMP_NUM_THREADS if that is less.
+        Defaults to the number of processors that this process may use, at most OMP_NUM_THREADS of the environment.
 
     Attributes
     ----------
@@ -49,10 +49,10 @@ class ArrayRecords(ClippedRows):
     -------
     Each record is a function of its own row, its exact norm is at most ``bounds.feature_norm``, and
     ``gradient_rounding`` bounds how far a computed sum of gradients can be from the exact one
-    (docs/proofs/rounding.md). Rows that are not finite are refused unless they are named in ``null_rows``:
-    refusing looks at the data, so callers that must not fail pass ``null_rows=~bounds.valid_rows(X)``.
-    A CSR ``matrix`` stores each entry at most once, whatever the container of X was and whatever its flags say: this
-    is made so once, at construction, and norms of stored entries may rely on it.
+    (docs/proofs/rounding.md). Rows that are not finite raise an error unless they are in ``null_rows``. Such an
+    error depends on the data, so callers that must not fail pass ``null_rows=~bounds.valid_rows(X)``. The constructor
+    makes sure that a CSR ``matrix`` stores each entry at most once, whatever the container and flags of X, because
+    norms of stored entries rely on it.
 
     Examples
     --------
@@ -68,22 +68,22 @@ class ArrayRecords(ClippedRows):
     whole = True
 
     def take(self, rows: NDArray[np.int64], *, n_threads: int | None = 1) -> ArrayRecords:
-        """The chosen records, clipped as before; their sums do not look at the others."""
+        """Return the chosen records, clipped as before; their sums do not depend on the others."""
         chosen = self.matrix[rows], self.labels[rows], self.bounds, self._null[rows]
         return ArrayRecords(*chosen, n_threads=n_threads)
 
     def hessian_product(self, loss: Loss, theta: ArrayLike) -> Callable[[Array], Array]:
-        """The map v -> H v for the Hessian of the summed loss at theta; one pass over the data per call."""
+        """Return the map v -> H v for the Hessian of the summed loss at theta; one pass over the data per call."""
         point = self._check(loss, theta)
         if loss.n_outputs > 1:
             return functools.partial(self._softmax_hessian_product, loss, point)
         return self._weighted_product(self.curvatures(loss, point))
 
     def hessian(self, loss: Loss, theta: ArrayLike, *, every: int = 1, smoothing: float = 0.0) -> Array:
-        """The Hessian of the summed loss as a matrix with theta.size rows; dense records only.
+        """Return the Hessian of the summed loss as a matrix with theta.size rows; dense records only.
 
         ``every`` > 1 estimates it from every ``every``-th record. ``smoothing`` > 0 replaces f''(t) by the
-        slope of f' over [t - smoothing, t + smoothing], which sees the corner of a hinge before reaching it.
+        slope of f' over [t - smoothing, t + smoothing], which smooths the corner of a hinge.
         """
         point = self._check(loss, theta)
         if loss.n_outputs > 1:
@@ -103,7 +103,7 @@ class ArrayRecords(ClippedRows):
         return self._gram_sum(loss, point, every, add, self.n_features)
 
     def mean_class_hessian(self, loss: Loss, theta: ArrayLike, *, every: int = 1) -> Array:
-        """sum_i (1 - |q_i|^2) / (K - 1) v_i v_i^T: a softmax's Hessian averaged over its outputs."""
+        """Return sum_i (1 - |q_i|^2) / (K - 1) v_i v_i^T: a softmax's Hessian averaged over its outputs."""
 
         def add(rows: slice, block: Array, raw: Array, total: Array) -> None:
             spread = 1.0 - np.square(loss.probabilities(raw, self.labels[rows])).sum(axis=1)
@@ -112,17 +112,17 @@ class ArrayRecords(ClippedRows):
         return self._gram_sum(loss, self._check(loss, theta), every, add, self.n_features)
 
     def in_memory(self) -> ArrayRecords:
-        """These records."""
+        """Return these records."""
         return self
 
     def curvatures(self, loss: Loss, theta: ArrayLike) -> Array:
-        """s_i^2 f''(y_i, <v_i, theta>) for every record of a binary loss."""
+        """Return s_i^2 f''(y_i, <v_i, theta>) for every record of a binary loss."""
         point = self._check(loss, theta)
         raw = self.raw_predictions(point)
         return np.asarray(self.scales**2 * loss.second_derivative(self.labels, raw))
 
     def additions(self, loss: Loss) -> int:
-        """Additions a record's term can pass through: in its block or chunk, its lane, and over lanes.
+        """Return the most additions that a record's term passes through: in its block, its lane, and over lanes.
 
         Never more than there are records, because each addition merges two disjoint sets of them.
         """
@@ -183,15 +183,15 @@ class ArrayRecords(ClippedRows):
                     blocks[:, b, :, a] -= part.T
 
 
-# -- Rows for losses that are asked record by record: sums of clipped gradients --------------------------------------
+# -- Rows for losses that give the gradient of each record: sums of clipped gradients ----------------------------
 
 
-_ROWS = 256  # added up at a time, and handed to a batch function
+_ROWS = 256  # rows that are summed at a time, and passed to a batch function
 
 
 @dataclass(frozen=True)
 class RowGradients:
-    """Rows and labels as they came, for gradients that are clipped one by one.
+    """Unchanged rows and labels, for gradients that are clipped one by one.
 
     Attributes
     ----------
@@ -215,11 +215,11 @@ class RowGradients:
         return len(self.labels)
 
     def value_and_gradient(self, loss: GradientLoss, theta: Array) -> tuple[float, Array]:
-        """No value, and the sum of the clipped gradients."""
+        """Return no value, and the sum of the clipped gradients."""
         return math.nan, self.gradient(loss, theta)
 
     def gradient(self, loss: GradientLoss, theta: Array) -> Array:
-        """The sum of the clipped gradients."""
+        """Return the sum of the clipped gradients."""
         total = np.zeros(theta.size)
         for start in range(0, self.n_samples, _ROWS):
             rows = slice(start, start + _ROWS)
@@ -228,7 +228,7 @@ class RowGradients:
         return total.reshape(theta.shape)
 
     def _gradients(self, loss: GradientLoss, theta: Array, rows: slice) -> Array:
-        """The clipped gradients of a few rows, 0 for null ones; a batch has zeros in their place and keeps its size."""
+        """Return clipped gradients of a few rows, 0 for null rows, which a batch function sees as zeros."""
         block, y, null = self.X[rows], self.labels[rows], self.null[rows]
         dense = np.array(block.toarray() if bool(sp.issparse(block)) else block, dtype=np.float64)
         dense[null] = 0.0
@@ -239,9 +239,9 @@ class RowGradients:
         return found
 
     def in_memory(self) -> RowGradients:
-        """These records."""
+        """Return these records."""
         return self
 
     def take(self, rows: NDArray[np.int64]) -> RowGradients:
-        """The chosen records."""
+        """Return the chosen records."""
         return RowGradients(self.X[rows], self.labels[rows], self.null[rows])

@@ -1,8 +1,8 @@
 """Rows on disk: a table is read once from its source into an Arrow file, which is then mapped and read in place.
 
 The Arrow file has one column of rows (lists of fixed length, so that a batch is a matrix in memory) and one of labels.
-Passes read it through the page cache; what has been read is given back, so that the process stays small however large
-the file is.
+Passes read it through the page cache and release what they have read, so the process stays small for files of any
+size.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from discreet.records.sources import Source, source_of
 from discreet.tables.reading import TableError, legible
 
 ROWS, LABEL, FEATURES = "row", "label", b"feature names"
-_KEEP_BYTES = 1 << 28  # mapped pages that may stay before they are given back
+_KEEP_BYTES = 1 << 28  # bytes of mapped pages that are kept before they are released
 Progress = Callable[[int, int], None]
 
 
 class FileRows(Rows):
-    """Rows of a mapped Arrow file, with their labels; looks like a matrix as far as its shape.
+    """Rows of a mapped Arrow file, with their labels; it has the shape of a matrix.
 
-    Use as a context manager, or ``close`` it: a file that was converted only for one fit is gone then.
+    Use it as a context manager or ``close`` it, which removes a file that was converted for one fit.
     """
 
     def __init__(self, stream: IO[bytes], assumptions: tuple[str, ...] = ()) -> None:
         self.assumptions = assumptions
-        self.ids: Any = None  # whose rows they are, if that was asked for
+        self.ids: Any = None  # ids of people, if requested
         self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         try:
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._map)))
@@ -63,11 +63,11 @@ class FileRows(Rows):
 
     @property
     def labels(self) -> NDArray[Any]:
-        """All labels, as one array: of objects if whole numbers are missing some, so that the others stay exact."""
+        """All labels as one array; of objects if whole numbers are missing, so that the others stay exact."""
         return np.concatenate([as_labels(batch.column(LABEL)) for batch in self._batches])
 
     def take(self, places: NDArray[np.int64]) -> NDArray[Any]:
-        """Some rows as a matrix in memory; ``places`` must ascend."""
+        """Return some rows as a matrix in memory; ``places`` must be ascending."""
         found, start = [], 0
         for block in self.blocks():
             low, high = np.searchsorted(places, [start, start + len(block)])
@@ -76,7 +76,7 @@ class FileRows(Rows):
         return np.concatenate(found)
 
     def regrouped(self, places: NDArray[np.int64]) -> FileRows:
-        """Some rows, perhaps more than once and in any order, in another file for this once; labels stay here."""
+        """Return some rows, in any order and possibly repeated, in another temporary file; labels are not copied."""
         kept = Chosen(self.feature_names, next(self.blocks()).dtype)
 
         def parts() -> Iterator[tuple[NDArray[Any], Any]]:
@@ -87,17 +87,17 @@ class FileRows(Rows):
         return _temporary(lambda made: _write(made, parts(), kept), self.assumptions)
 
     def matrix(self, dtype: Any = None) -> NDArray[Any]:
-        """All rows as a matrix in memory, of their own type or another."""
+        """Return all rows as a matrix in memory, of their own type or another."""
         return np.concatenate(list(self.blocks()), dtype=dtype)
 
     def blocks(self) -> Iterator[NDArray[Any]]:
-        """The rows, one matrix per batch, without a copy."""
+        """Yield the rows, one matrix per batch, without a copy."""
         for batch in self._batches:
             yield batch.column(ROWS).flatten().to_numpy(zero_copy_only=True).reshape(-1, self._width)
             self._give_back(batch.nbytes)
 
     def valid(self, bounds: Bounds) -> NDArray[np.bool_]:
-        """Which rows are finite and not absurd."""
+        """Return which rows are finite and within 2**300."""
         return np.concatenate([bounds.valid_rows(block) for block in self.blocks()])
 
     def records(
@@ -107,7 +107,7 @@ class FileRows(Rows):
         null_rows: NDArray[np.bool_] | None,
         clip: Callable[[Any], Any] = lambda rows: rows,
     ) -> PartitionedRecords:
-        """Records with these labels; reads every row once, for its norm."""
+        """Return records with these labels; reads every row once, for its norm."""
         parts, start = [], 0
         for block in self.blocks():
             rows = slice(start, start + len(block))
@@ -120,16 +120,16 @@ class FileRows(Rows):
         return PartitionedRecords(local, sizes, self._width, False, bounds, labels)
 
     def _give_back(self, size: int) -> None:
-        """Let go of mapped pages now and then; they stay in the system's cache while there is room."""
+        """Release mapped pages from time to time; they stay in the system's cache while memory allows."""
         self._read += size
         if self._read > _KEEP_BYTES and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
             self._read = 0
 
     def close(self) -> None:
-        """Forget the file."""
+        """Release the file."""
         self._batches = []
-        with contextlib.suppress(BufferError):  # a matrix somewhere still looks into the map
+        with contextlib.suppress(BufferError):  # a matrix still uses the map
             self._map.close()
 
     def __enter__(self) -> FileRows:
@@ -151,18 +151,18 @@ def convert(
 ) -> None:
     """Write the numeric columns of a table as an Arrow file that fits can map.
 
-    What becomes of a cell or a label depends on it and on the types of columns alone; of a typed column none raises an
+    How a cell or a label is converted depends only on it and on the types of columns; in a typed column none raises an
     error.
 
     Parameters
     ----------
-    source : a path, a folder, a query: whatever `discreet.records.sources.source_of` takes, or a `Source`.
-    destination : an Arrow file to make, or an open one to write, which holds the same private rows: guard it likewise.
+    source : a path, a folder, a query: anything that `discreet.records.sources.source_of` takes, or a `Source`.
+    destination : path of a new Arrow file, or an open one; it holds the same private rows, so guard it as carefully.
     target : column of labels, numeric or text.
     columns : features, by default all columns but the target; all must be numeric or boolean, or cells of a CSV file.
-    classes : the public labels; cells of a CSV file are read as the one they spell.
+    classes : the public labels; cells of a CSV file are read as the class with this text.
     bad_rows : with "null", no line or label of a CSV file raises an error.
-    progress : called with rows done and rows in all, if their number is known.
+    progress : called with the number of rows done and, if known, of all rows.
 
     Rows are float32 if every feature is of that type or smaller, else float64. Missing cells become NaN.
     """
@@ -183,7 +183,7 @@ def _convert(
 def encoded(
     source: Any, schema: Any, *, bad_rows: str = "error", progress: Progress | None = None
 ) -> FileRows:
-    """The rows that a `Schema` makes of a table, batch by batch, in a file for this once."""
+    """Encode a table by a `Schema`, batch by batch, into a temporary file."""
     table = _sourced(source, bad_rows)
     return mapped_rows(table, Encoded.of(table, schema, bad_rows), progress)
 
@@ -196,7 +196,7 @@ def _sourced(source: Any, bad_rows: str) -> Source:
 
 
 def _counted(table: Source, columns: Sequence[str], height: int, progress: Progress | None) -> Iterator[Any]:
-    """The parts of a table; one without rows is refused."""
+    """Yield the parts of a table; raise if it has no rows."""
     done = 0
     for batch in table.parts(columns, height):
         yield batch
@@ -212,7 +212,7 @@ def _write(
     batches: Iterator[tuple[NDArray[Any], Any]],
     reading: Reading,
 ) -> None:
-    """An Arrow file of rows and labels."""
+    """Write an Arrow file of rows and labels."""
     dtype, width = reading.dtype, len(reading.names)
     layout = pa.schema(
         [(ROWS, pa.list_(pa.from_numpy_dtype(dtype), width)), (LABEL, reading.label_type)],
@@ -240,9 +240,9 @@ def opened(
     labeled: bool = True,
     progress: Progress | None = None,
 ) -> FileRows:
-    """The rows of a source, converted or encoded for this once; or those of an Arrow file that ``convert`` made.
+    """Open the rows of a source, converted or encoded into a temporary file, or of an Arrow file from ``convert``.
 
-    With ``ids``, the column that says whose row each is, the ids are noted in the same pass.
+    ``ids`` names the column of people's ids, which are collected in the same pass.
     """
     if (
         isinstance(source, str | os.PathLike)
@@ -268,12 +268,12 @@ def opened(
 
 
 def mapped_rows(table: Source, reading: Reading, progress: Progress | None = None) -> FileRows:
-    """What a reading makes of a table, in a file for this once."""
+    """Write what a reading makes of a table into a temporary file."""
     return _temporary(lambda made: _convert(table, reading, made, progress), table.assumptions)
 
 
 def _is_converted(source: str | os.PathLike[str], target: str | None) -> bool:
-    """Whether this is a file to be mapped as it is: without a target it can be nothing else."""
+    """Whether this is a file to map directly; without a target it can be nothing else."""
     path = Path(source)
     if path.suffix not in (".arrow", ".feather") or not path.is_file():
         return False
@@ -287,9 +287,9 @@ def _is_converted(source: str | os.PathLike[str], target: str | None) -> bool:
 
 
 def _temporary(make: Callable[[IO[bytes]], None], assumptions: tuple[str, ...]) -> FileRows:
-    """A file that only its owner can read and that no folder names: it ends with the process, however that ends.
+    """Make a file that only its owner can read and that has no name: it disappears with the process.
 
-    Systems that cannot take the name from an open file remove it when it is closed.
+    Systems that cannot remove the name of an open file remove the file when it is closed.
     """
     with tempfile.TemporaryFile(prefix="discreet-", suffix=".arrow") as stream:
         make(stream)
@@ -298,7 +298,7 @@ def _temporary(make: Callable[[IO[bytes]], None], assumptions: tuple[str, ...]) 
 
 
 def _names_in(schema: Any) -> tuple[str, ...]:
-    """The names of the features in a file of this layout; ValueError if it is another one."""
+    """Return the names of the features in a file of this layout; raise ``ValueError`` for another layout."""
     if schema.names != [ROWS, LABEL] or FEATURES not in (schema.metadata or {}):
         raise ValueError("its columns are not a row and a label with the names of features beside them")
     names = tuple(json.loads(schema.metadata[FEATURES]))
@@ -311,7 +311,7 @@ def _names_in(schema: Any) -> tuple[str, ...]:
 
 
 def _check_whole(batches: Sequence[Any]) -> None:
-    """Refuse null rows or cells, which `convert` never writes: what comes after would be read in their place."""
+    """Raise for null rows or cells, which `convert` never writes: later values would be read in their place."""
     for batch in batches:
         batch.validate()
         rows = batch.column(ROWS)
@@ -322,7 +322,7 @@ def _check_whole(batches: Sequence[Any]) -> None:
 
 
 def as_labels(column: Any) -> NDArray[Any]:
-    """Labels, each a function of its own cell: NumPy would round all whole numbers beside a missing one."""
+    """Return labels, each a function of its own cell: NumPy would round whole numbers next to a missing one."""
     if column.null_count and pa.types.is_integer(column.type):
         return np.array(column.to_pylist(), dtype=object)
     return np.asarray(legible(column))

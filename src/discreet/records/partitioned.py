@@ -1,9 +1,9 @@
-"""Records in several parts, wherever the parts live: passes run on the parts, and only their sums come together.
+"""Records in several parts, wherever these are stored: passes run on the parts, and only sums are combined.
 
 A part is an `ArrayRecords`. The parts may be blocks of one memory-mapped file or partitions in the memory of other
-processes; this module knows only how to ask all of them the same question and how to add up the answers. Every part is
-asked once per pass and its answer is counted once, in the order of the parts, so that a partition that was lost and
-computed again changes nothing.
+processes; this module sends the same question to all of them and adds up the answers. Every part is asked once
+per pass, and its answer counts once, in the order of the parts: a partition that was lost and computed again changes
+nothing.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from discreet.records.clusters.columns import Column
 
 
 class Parts(Protocol):
-    """A sequence of `ArrayRecords`, somewhere."""
+    """A sequence of `ArrayRecords`, stored anywhere."""
 
     def ask(self, question: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """``question(part, *arguments)`` of every part, in the order of the parts."""
+        """Return ``question(part, *arguments)`` for every part, in order."""
 
     def with_labels(self, labels: Sequence[NDArray[Any]]) -> Parts:
-        """The same rows with other labels."""
+        """Return the same rows with other labels."""
 
     def derived(self, make: Callable[..., ArrayRecords], *arguments: Any) -> Parts:
-        """``make(part, *arguments)`` of every part, kept where the part is."""
+        """Return ``make(part, *arguments)`` for every part; the results stay where the parts are."""
 
 
 class PartitionedRecords(Records):
-    """Sums over records that are kept in parts; the answers are those of `ArrayRecords`, up to rounding.
+    """Sums over records in several parts, equal to those of `ArrayRecords` up to rounding.
 
     Parameters
     ----------
     parts : where the records are.
     sizes : number of records of every part.
-    n_columns, sparse, bounds, labels : as of `ArrayRecords`; the parts have their labels already.
+    n_columns, sparse, bounds, labels : as for `ArrayRecords`; the parts have their labels already.
 
     Privacy
     -------
-    As for `ArrayRecords`: a record's term passes through the additions of its part and then through one addition per
-    part. Their number stays below what sensitivities were declared for, because too many tiny parts are refused
+    That of `ArrayRecords`: a record's term passes through the additions of its part and then one addition per part. Too
+    many tiny parts are refused, so the number of additions stays below what sensitivities account for
     (docs/proofs/rounding.md, section 7).
     """
 
@@ -73,7 +73,7 @@ class PartitionedRecords(Records):
         self.n_features = bounds.n_features(n_columns)
 
     def with_labels(self, y: ArrayLike) -> Self:
-        """The same rows with other labels, which travel to the parts once."""
+        """Return the same rows with other labels, which are sent to the parts once."""
         other = copy.copy(self)
         if isinstance(y, Column):
             other.labels, other._parts = y, self._parts.with_labels(y)  # type: ignore[arg-type]  # those of Dask
@@ -85,38 +85,38 @@ class PartitionedRecords(Records):
     def map_rows(
         self, make: Callable[..., ArrayRecords], *arguments: Any, width: int, bounds: Bounds, sparse: bool
     ) -> PartitionedRecords:
-        """``make(part, *arguments)`` of every part, kept where the part is."""
+        """Return ``make(part, *arguments)`` for every part; the results stay where the parts are."""
         parts = self._parts.derived(make, *arguments)
         return PartitionedRecords(parts, self._sizes, width, sparse, bounds, self.labels)
 
     def sum_rows(self, question: Callable[..., Array], *arguments: Any) -> Array:
-        """The sum of ``question(part, *arguments)`` over the parts."""
+        """Return the sum of ``question(part, *arguments)`` over the parts."""
         return _sum(self._parts.ask(question, *arguments))
 
     def in_memory(self) -> ArrayRecords:
-        """Refuse: only sums of these records come together."""
+        """Raise: only sums of these records are available."""
         raise ValueError("these records are kept in parts, and single rows are not read; load the rows")
 
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
-        """The sum of losses and the sum of their gradients."""
+        """Return the sum of losses and the sum of their gradients."""
         answers = self._parts.ask(ArrayRecords.value_and_gradient, loss, np.asarray(theta))
         return float(sum(value for value, _ in answers)), _sum([gradient for _, gradient in answers])
 
     def hessian_product(self, loss: Loss, theta: ArrayLike) -> Callable[[Array], Array]:
-        """The map v -> H v for the Hessian of the summed loss at theta; two passes over the data per call."""
+        """Return the map v -> H v for the Hessian of the summed loss at theta; two passes over the data per call."""
         point = np.asarray(theta)
         return lambda direction: _sum(self._parts.ask(_hessian_product, loss, point, direction))
 
     def hessian(self, loss: Loss, theta: ArrayLike, *, every: int = 1, smoothing: float = 0.0) -> Array:
-        """The Hessian of the summed loss as a matrix, possibly estimated from some of the records."""
+        """Return the Hessian of the summed loss as a matrix, possibly estimated from some of the records."""
         return _sum(self._parts.ask(_hessian, loss, np.asarray(theta), every, smoothing))
 
     def mean_class_hessian(self, loss: Loss, theta: ArrayLike, *, every: int = 1) -> Array:
-        """A softmax's Hessian averaged over its outputs."""
+        """Return a softmax's Hessian averaged over its outputs."""
         return _sum(self._parts.ask(_mean_class_hessian, loss, np.asarray(theta), every))
 
     def weighted_sum(self, weights: ArrayLike) -> Array:
-        """sum_i w_i v_i; the weights travel to the parts in place of the labels, unless all are the same."""
+        """Return sum_i w_i v_i; weights are sent to the parts in place of the labels, unless all are equal."""
         if (
             isinstance(weights, np.ndarray)
             and len(weights) == self.n_samples
@@ -126,26 +126,26 @@ class PartitionedRecords(Records):
         return self.with_labels(weights).sum_rows(_label_sum)
 
     def gram(self, weights: ArrayLike | None = None) -> Array:
-        """sum_i w_i v_i v_i^T; weights travel to the parts in place of the labels."""
+        """Return sum_i w_i v_i v_i^T; weights are sent to the parts in place of the labels."""
         if weights is None:
             return self.sum_rows(ArrayRecords.gram)
         return self.with_labels(weights).sum_rows(_label_gram)
 
     def additions(self, loss: Loss) -> int:
-        """Additions a record's term can pass through: those of its part, and one for every part."""
+        """Return the most additions that a record's term passes through: those of its part, and one per part."""
         within = max(self._parts.ask(ArrayRecords.additions, loss), default=0)
         return min(self.n_samples, within + len(self._sizes))
 
 
 class LocalParts:
-    """Parts in this process, asked one after the other; each uses all threads for itself."""
+    """Parts in this process, asked one after the other; each uses all threads."""
 
     def __init__(self, parts: Sequence[ArrayRecords], after: Callable[[], None] = lambda: None) -> None:
         self._list = list(parts)
         self._after = after
 
     def ask(self, question: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """``question(part, *arguments)`` of every part; ``after`` is called behind each."""
+        """Return ``question(part, *arguments)`` for every part; ``after`` is called after each."""
         answers = []
         for part in self._list:
             answers.append(question(part, *arguments))
@@ -153,17 +153,17 @@ class LocalParts:
         return answers
 
     def with_labels(self, labels: Sequence[NDArray[Any]]) -> LocalParts:
-        """The same rows with other labels."""
+        """Return the same rows with other labels."""
         renamed = [part.with_labels(y) for part, y in zip(self._list, labels, strict=True)]
         return LocalParts(renamed, self._after)
 
     def derived(self, make: Callable[..., ArrayRecords], *arguments: Any) -> LocalParts:
-        """``make(part, *arguments)`` of every part."""
+        """Return ``make(part, *arguments)`` for every part."""
         return LocalParts(self.ask(make, *arguments), self._after)
 
 
 def _check_parts(sizes: Sequence[int]) -> None:
-    """Refuse parts so many and so small that adding them up would round more than `worst_additions` allows."""
+    """Raise for so many small parts that summing them would round more than `worst_additions` allows."""
     total, largest = sum(sizes), max(sizes, default=0)
     if total > MAX_CHUNK_ROWS and len(sizes) > 47 + (total - largest) // 256:
         raise ValueError(

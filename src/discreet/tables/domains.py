@@ -385,6 +385,10 @@ class Target(Declared):
         _check_labels(self.classes, "classes", at_least=2)
         if len({type(label) for label in self.classes}) > 1:
             raise SchemaError("classes must be all text, all whole numbers or all true/false, not a mixture")
+        if any(isinstance(label, int) and not -(2**63) <= label < 2**63 for label in self.classes):
+            raise SchemaError(
+                "classes that are whole numbers must lie between -2**63 and 2**63 - 1; write them as text"
+            )
 
 
 def check_keys(content: Any, allowed: set[str], required: set[str], what: str) -> None:

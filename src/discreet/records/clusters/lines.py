@@ -1,7 +1,8 @@
 """Lines to the processes that hold parts on Spark's executors: one message to each for a question, without a job.
 
 A process calls the driver when a task of the fit runs in it, and answers in a thread from then on. Both sides prove
-that they know a secret, which came with the task. A line that breaks is no loss: its parts are asked by a job.
+that they know a secret, which came with the task. A line that breaks is no loss: its parts are asked by a job. What
+goes over a line is not encrypted, so there are none where Spark is told to secure its own connections.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import pickle
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Client, Listener
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ _SECURED = (
     "spark.network.crypto.enabled",
     "spark.io.encryption.enabled",
     "spark.ssl.enabled",
+    "spark.ssl.rpc.enabled",
 )
 
 
@@ -45,6 +48,7 @@ class Lines:
         self._listener = Listener((bind, 0), backlog=64, authkey=secret)
         self.call = Call(host, int(self._listener.address[1]), secret)
         self._open: dict[bytes, Any] = {}
+        self._number = 0  # of the latest question
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -52,7 +56,8 @@ class Lines:
     def of(settings: Any) -> Lines | None:
         """Lines for a Spark context with these settings; None if its connections are to be secured by Spark."""
         host = settings.get("spark.driver.host", None)
-        if host is None or any(settings.get(name, "false") == "true" for name in _SECURED):
+        # Spark takes "TRUE" and Python's "True" as well.
+        if host is None or any(settings.get(name, "").strip().lower() == "true" for name in _SECURED):
             return None
         try:
             return Lines(host, settings.get("spark.driver.bindAddress", host))
@@ -61,26 +66,44 @@ class Lines:
 
     def _accept(self) -> None:
         while not self._closed:
-            with contextlib.suppress(Exception):  # of somebody who does not know the secret, or hung up
+            try:
                 line = self._listener.accept()
                 _notice_silence(line.fileno())
                 self._open[line.recv_bytes(64)] = line
+            except Exception:  # of somebody who does not know the secret, or hung up
+                time.sleep(0.01)
         self._listener.close()
 
-    def asked(self, questions: Mapping[bytes, Sequence[Any]], message: Any) -> list[Any]:
-        """What processes answer to a message about some parts each; nothing if one of them cannot be reached."""
+    def asked(
+        self,
+        questions: Mapping[bytes, Sequence[Any]],
+        message: Any,
+        meanwhile: Callable[[], None] = lambda: None,
+        pause: float = 20.0,
+    ) -> list[Any]:
+        """What processes answer to a message about some parts each; nothing if one of them cannot be reached.
+
+        Every ``pause`` seconds without an answer ``meanwhile`` is called.
+        """
         from pyspark import cloudpickle
 
         lines = {process: line for process in questions if (line := self._open.get(process)) is not None}
         if len(lines) < len(questions):
             return []
         told = cloudpickle.dumps(message)
+        self._number += 1
         for process, line in lines.items():
-            self._try(process, line.send_bytes, pickle.dumps((told, list(questions[process]))))
+            self._try(process, line.send_bytes, pickle.dumps((self._number, told, list(questions[process]))))
         given: list[Any] = []
         for process, line in lines.items():  # all of them, so that no answer is left for the next question
+            while process in self._open and self._try(process, line.poll, pause) is False:
+                meanwhile()
             if process in self._open and (answer := self._try(process, line.recv_bytes)) is not None:
-                given += pickle.loads(answer) or []
+                number, found = pickle.loads(answer)
+                if number != self._number:  # an earlier question ended before all answers were read
+                    self._open.pop(process).close()
+                    continue
+                given += found or []
         return given
 
     def _try(self, process: bytes, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -114,26 +137,30 @@ def me() -> bytes:
 
 
 def answer_calls(call: Call, answer: Callable[[Any, Sequence[Any]], Any]) -> None:
-    """Call the driver, unless that was done, and answer its messages in a thread: ``answer(message, parts)``."""
+    """Call the driver, unless that was done, and answer its messages in a thread: ``answer(message, parts)``.
+
+    A driver that does not answer the call holds up the thread, and no task.
+    """
     name = me()
-    if call in _called:
-        return
-    _called.add(call)
-    with contextlib.suppress(Exception):  # then it asks by jobs
+    if call not in _called:
+        _called.add(call)
+        threading.Thread(target=_answer, args=(name, call, answer), daemon=True).start()
+
+
+def _answer(name: bytes, call: Call, answer: Callable[[Any, Sequence[Any]], Any]) -> None:
+    try:
         socket.create_connection(call[:2], _PATIENCE).close()
         line = Client(call[:2], authkey=call.secret)
         line.send_bytes(name)
-        threading.Thread(target=_answer, args=(line, call, answer), daemon=True).start()
-
-
-def _answer(line: Any, call: Call, answer: Callable[[Any, Sequence[Any]], Any]) -> None:
+    except Exception:  # it asks by jobs
+        return
     with contextlib.suppress(OSError, EOFError):
         while True:
-            told, parts = pickle.loads(line.recv_bytes())
+            number, told, parts = pickle.loads(line.recv_bytes())
             try:
-                given = pickle.dumps(answer(pickle.loads(told), parts))
+                given = pickle.dumps((number, answer(pickle.loads(told), parts)))
             except BaseException:  # a job will tell
-                given = pickle.dumps(None)
+                given = pickle.dumps((number, None))
             line.send_bytes(given)
     _called.discard(call)
 

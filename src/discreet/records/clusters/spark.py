@@ -42,7 +42,7 @@ REPEATABLE = (
 _TRIES = 3  # to make lost parts again in one pass
 _HANDED_OVER = 60.0  # seconds after which somebody else holds what was opened
 _FORGOTTEN = 600.0  # seconds without a question after which a fit is taken to be over
-_AWAKE = 20.0  # seconds without a job after which Spark is given one: it ends processes that have none for a minute
+_AWAKE = 20.0  # seconds without a job after which Spark is given one
 _ROWS, _LABELS = -1, -2  # numbers of what was opened
 Key = tuple[int, int]  # of a part: its partition, and its number there
 Places = dict[int, tuple[Address, ...] | bytes]  # where entries of a part are, by their numbers
@@ -183,14 +183,19 @@ class SparkCrew:
         if self._lines is None or len(self._processes) < len(self._keys):
             return {}
         if time.monotonic() - self._worked > _AWAKE:
-            self._there.mapPartitions(_nothing).collect()
-            self._worked = time.monotonic()
+            self._keep_awake()
         asked: dict[bytes, list[Key]] = {}
         for key in self._keys:
             asked.setdefault(self._processes[key], []).append(key)
-        given = self._lines.asked(asked, self._question(function, columns, brief=True))
+        question = self._question(function, columns, brief=True)
+        given = self._lines.asked(asked, question, self._keep_awake, _AWAKE)
         found = self._found(given)
         return found if len(found) == len(self._keys) else {}
+
+    def _keep_awake(self) -> None:
+        """Give Spark a job: it ends processes that have none for a minute."""
+        self._there.mapPartitions(_nothing).collect()
+        self._worked = time.monotonic()
 
     @property
     def _call(self) -> Call | None:
@@ -356,7 +361,7 @@ def _value(entry: Any) -> Any:
 
 
 def _nothing(rows: Iterator[Any]) -> Iterator[Any]:
-    """Keep Spark from ending processes that work without it."""
+    """A task of a job that does nothing."""
     return iter(())
 
 

@@ -77,7 +77,7 @@ _MOMENTA_INSIDE = (0.0, *_MOMENTA)
 _WIDE = 1000  # above this many columns, rows are leveled: their mean and half of the intercept are removed
 _CENTER_SHARE = 0.1  # of the squared Gaussian-DP parameter, for the mean of leveled rows
 _SEEN = 40.0  # release the mean if the records exceed the noise in one column of their sum by this factor
-_BLURRED = 0.5  # noise in the log-odds from the constant that is accepted
+_CONSTANT_NOISE = 0.5  # accepted noise in the log-odds from the constant
 _LEVELED_CAP = 9 / 11  # cap for leveled rows, relative to that for unchanged rows
 
 
@@ -453,13 +453,13 @@ def _pace(problem: Problem, field: Loss, signal: float, steps: int, rate: float,
     """Return the step size of the constant relative to that of the features, for two classes.
 
     Early stopping keeps noise out of many coefficients. The constant is one number, to which every record contributes:
-    it may take the time in which noise moves it by `_BLURRED`, within the stable range, so that predictions come near
-    the class shares where little else can be learned.
+    it may take the time in which noise moves it by `_CONSTANT_NOISE`, within the stable range, so that predictions come
+    near the class shares where little else can be learned.
     """
     if field.n_outputs > 1 or isinstance(problem.bounds, LeveledBounds) or not problem.bounds.intercept:
         return 1.0
     square = problem.bounds.feature_norm**2
-    time = _BLURRED * signal / square
+    time = _CONSTANT_NOISE * signal / square
     stable = STEP / (field.typical_curvature * square * rate)
     return max(1.0, min(time * (1 - momentum) / (steps * rate), stable))
 

@@ -16,13 +16,13 @@ docs/proofs/frank-wolfe.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from discreet import _checks
-from discreet._checks import ParameterError
+from discreet._checks import ParameterError, Setting
 from discreet._typing import Array
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
@@ -63,6 +63,7 @@ _MOST = 2_000  # maximum number of iterations that the rule may choose; each is 
 _FEWEST = 4
 #: Signal of a single choice (see `choice_signal`) above which the walk over margins needs no evidence for its length.
 _CLEAR = 15.0
+_MORE = 2  # times as many choices before a slope is fitted
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class FrankWolfe:
     ----------
     n_iterations : number of noisy choices; None minimizes the certificate with a typical curvature: at least 4, or one
         if the certificate is no better than for the center; over vertices, no more than the signal of a single choice
-        (`discreet.problem.choice_signal`).
+        (`discreet.problem.choice_signal`), and twice as many with a ``slope_share``.
     expected_curvature : expected curvature of the data as a fraction of the worst case; it only affects the number of
         choices, and 1 nearly minimizes the certificate itself. Worst cases are rare: 0.07 makes a sixth of the choices
         and did better on most generated data (benchmarks/lasso.py).
@@ -85,6 +86,9 @@ class FrankWolfe:
     evidence_share : part of the budget (squared Gaussian-DP parameter, or epsilon if delta = 0) for the length of the
         walk over an L1 ball of bounded entries; with 0 the full walk is taken. None is 0.1, or 0 if ``choice`` is
         given, and for margin losses where a single choice is clear of the noise.
+    slope_share : part of the budget for the slope along the walk and the intercept, of margin losses over an L1 ball of
+        bounded entries with delta > 0; it takes the place of evidence. The walk then covers the inner half of the ball,
+        and derivatives of a logistic loss are capped during it while noise counts.
 
     Over an L1 ball of bounded entries the intercept is not part of the ball; it has its own noisy corrections.
 
@@ -107,12 +111,17 @@ class FrankWolfe:
     expected_curvature: float = 0.07
     weights: str = "even"
     evidence_share: float | None = None
+    slope_share: float = 0.0
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> FrankWolfePlan | PacedWalkPlan:
         """Choose the number of steps by the certificate, then the least noise that meets the guarantee."""
         geometry_of(problem, self.name)
         paced = paced_walk.applies(problem) and self.choice != "gradient"
-        whole, problem = problem, paced_walk.columns_alone(problem) if paced else problem
+        whole, fits = problem, self._fits(problem, guarantee, paced)
+        if paced:
+            problem = paced_walk.columns_alone(problem, paced_walk.INNER if fits else 1.0)
+        if fits and problem.loss.family == "logistic":
+            problem = replace(problem, loss=problem.loss.capped(_cap(_signal(problem, guarantee))))
         geometry = geometry_of(problem, self.name)
         choice = _checks.choice("choice", self.choice, ("auto", "vertices", "gradient"))
         _checks.choice("weights", self.weights, WEIGHTS)
@@ -121,7 +130,7 @@ class FrankWolfe:
             raise ParameterError("expected_curvature", f"must be at most 1, got {self.expected_curvature!r}")
         plans: list[FrankWolfePlan] = []
         if choice != "gradient" and isinstance(geometry, Polytope):
-            plans.append(self._vertex_plan(problem, guarantee, geometry, wanted))
+            plans.append(self._vertex_plan(problem, guarantee, geometry, wanted, _MORE if fits else 1))
         elif choice == "vertices":
             raise ValueError(
                 f"solver {self.name!r} with choice='vertices' needs a list of vertices, which "
@@ -138,21 +147,34 @@ class FrankWolfe:
         best = min(plans, key=lambda plan: plan.certificate.expected)
         share = self._evidence_share(choice, problem, guarantee)
         if paced and isinstance(best, VertexPlan) and (whole.bounds.intercept or share):
-            return paced_walk.paced_plan(best, whole, guarantee, share)
+            return paced_walk.paced_plan(best, whole, guarantee, share, self.slope_share)
         return best
 
+    def _fits(self, problem: Problem, guarantee: Guarantee, paced: bool) -> bool:
+        """Whether a slope is fitted after the walk."""
+        if not _share("slope_share", self.slope_share):
+            return False
+        if self.evidence_share:
+            raise ParameterError("slope_share", "takes the place of evidence_share: choose one of them")
+        if not (paced and paced_walk.fits(problem, guarantee)):
+            raise ParameterError(
+                "slope_share",
+                "needs a margin loss with an intercept over an L1 ball of bounded entries, and delta > 0",
+                Setting("slope_share", 0.0),
+            )
+        return True
+
     def _evidence_share(self, choice: str, problem: Problem, guarantee: Guarantee) -> float:
+        if self.slope_share:
+            return 0.0
         if self.evidence_share is None:
             margins = problem.loss.family != "general"
             clear = margins and _signal(problem, guarantee) >= _CLEAR
             return paced_walk.EVIDENCE_SHARE if choice == "auto" and not clear else 0.0
-        share = _checks.real("evidence_share", self.evidence_share)
-        if not 0 <= share <= 0.9:
-            raise ParameterError("evidence_share", f"must lie between 0 and 0.9, got {share!r}")
-        return share
+        return _share("evidence_share", self.evidence_share)
 
     def _vertex_plan(
-        self, problem: Problem, guarantee: Guarantee, geometry: Polytope, wanted: int | None
+        self, problem: Problem, guarantee: Guarantee, geometry: Polytope, wanted: int | None, more: int
     ) -> VertexPlan:
         steps = np.arange(1, _MOST + 1)
         if guarantee.delta > 0:
@@ -164,7 +186,7 @@ class FrankWolfe:
         per_step = [r / epsilons * math.log(geometry.n_vertices) for r in ranges]
         chosen = wanted or self._best(problem, geometry, per_step[0], per_step[1])
         if wanted is None:
-            chosen = min(chosen, max(1, int(_signal(problem, guarantee))))
+            chosen = min(more * min(chosen, max(1, int(_signal(problem, guarantee)))), _MOST)
         releases = chosen * problem.n_models
         epsilon = 1 / calibrate(lambda x: events.Repeated(events.BoundedRange(1 / x), releases), guarantee)
         return VertexPlan(problem, guarantee, chosen, self.weights, epsilon)
@@ -204,6 +226,19 @@ class FrankWolfe:
         if best >= _FEWEST:
             return best
         return _FEWEST if whole[_FEWEST - 1] < whole[0] and expected[_FEWEST - 1] < center else 1
+
+
+def _cap(signal: float) -> float:
+    """Return the cap on a record's derivative during a walk before a slope: at least that at an even guess."""
+    return float(min(1.0, max(0.5, 0.6 * (signal / 100) ** (1 / 3))))
+
+
+def _share(name: str, value: float) -> float:
+    """Return a part of the budget after checks."""
+    share = _checks.real(name, value)
+    if not 0 <= share <= 0.9:
+        raise ParameterError(name, f"must lie between 0 and 0.9, got {share!r}")
+    return share
 
 
 def _signal(problem: Problem, guarantee: Guarantee) -> float:

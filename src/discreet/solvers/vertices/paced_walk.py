@@ -3,7 +3,8 @@
 The constant of an intercept is 1 in every record. Inside the ball it would win most choices and overshoot. Here it is
 a separate number, corrected by noisy sums of derivatives before the first step, before steps 1, 2, 4, 8, ... and
 after the last. After the walk, noisy sums along its direction determine how far to go: all the way, part of it, or
-nowhere if noise chose the direction. Proofs: docs/proofs/frank-wolfe.md, sections 8 and 9.
+nowhere if noise chose the direction. Or the walk covers the inner half of the ball, and a noisy descent fits the slope
+along it and the intercept. Proofs: docs/proofs/frank-wolfe.md, sections 8 to 10.
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ from discreet.solvers.certificates import (
     slope,
     with_bounded_labels,
 )
+from discreet.solvers.vertices import score_fit
 from discreet.solvers.vertices.frank_wolfe_vertices import FullSteps, VertexPlan
+from discreet.solvers.vertices.score_fit import ScoreFit, valid_labels
 from discreet.solvers.vertices.sparse_frank_wolfe import IncrementalSteps
 
 START_SHARE, CORRECTION_SHARE, EVIDENCE_SHARE = 0.03, 0.03, 0.1  # of the budget
+INNER = 0.5  # part of the ball that the walk covers if a slope is fitted afterwards
 _LARGEST_LOG_ODDS = 10.0
 _LONGEST_STEP = 2.0  # of the intercept
 _TYPICAL = 0.25  # typical squared correction of an intercept; noisier corrections are shrunk more
@@ -60,12 +64,17 @@ def applies(problem: Problem) -> bool:
     )
 
 
-def columns_alone(problem: Problem) -> Problem:
-    """Return the problem without its intercept, over a ball of the same size."""
+def fits(problem: Problem, guarantee: Guarantee) -> bool:
+    """Whether a slope and an intercept can be fitted after a walk."""
+    return problem.loss.family != "general" and problem.bounds.intercept and guarantee.delta > 0
+
+
+def columns_alone(problem: Problem, part: float = 1.0) -> Problem:
+    """Return the problem without its intercept, over a part of its ball."""
     assert isinstance(problem.geometry, L1Ball)
     n_columns = problem.n_features - int(problem.bounds.intercept)
     bounds = BoxBounds.of(n_columns, intercept=False)
-    ball = L1Ball(problem.geometry.size, n_columns)
+    ball = L1Ball(part * problem.geometry.size, n_columns)
     return replace(problem, bounds=bounds, n_features=n_columns, geometry=ball)
 
 
@@ -92,27 +101,28 @@ def n_corrections(n_iterations: int) -> int:
 
 
 def paced_plan(
-    walk: VertexPlan, problem: Problem, guarantee: Guarantee, evidence_share: float
+    walk: VertexPlan, problem: Problem, guarantee: Guarantee, evidence_share: float, slope_share: float = 0.0
 ) -> PacedWalkPlan:
-    """Plan the walk with a separate intercept and a length from evidence, calibrated together.
+    """Plan the walk with a separate intercept and a length from evidence or from a fit, calibrated together.
 
     With few choices, epsilon divided among them exceeds what Gaussian accounting leaves each. Then delta = 0 is better,
-    unless the length needs evidence, for which Laplace noise is the larger one.
+    unless the length is paid for, for which Laplace noise is the larger one.
     """
-    found = _calibrated(walk, problem, guarantee, evidence_share)
-    if evidence_share or guarantee.delta == 0:
+    found = _calibrated(walk, problem, guarantee, evidence_share, slope_share)
+    if evidence_share or slope_share or guarantee.delta == 0:
         return found
-    pure = _calibrated(walk, problem, replace(guarantee, delta=0.0), evidence_share)
+    pure = _calibrated(walk, problem, replace(guarantee, delta=0.0), 0.0, 0.0)
     return pure if pure.epsilon > found.epsilon else found
 
 
 def _calibrated(
-    walk: VertexPlan, problem: Problem, guarantee: Guarantee, evidence_share: float
+    walk: VertexPlan, problem: Problem, guarantee: Guarantee, evidence_share: float, slope_share: float
 ) -> PacedWalkPlan:
     steps, models, pure = walk.n_iterations, problem.n_models, guarantee.delta == 0
     side = [(evidence_share, 1, 3)] if evidence_share else []
+    side += [(share, times, 2) for share, times in _slope_shares(slope_share)] if slope_share else []
     if problem.bounds.intercept:
-        side += [(START_SHARE, 1, 1), (CORRECTION_SHARE, n_corrections(steps), 1)]
+        side += [(START_SHARE, 1, 1), (_correction_share(slope_share), n_corrections(steps), 1)]
     left = 1 - sum(share for share, _, _ in side)
 
     def epsilon(unit: float) -> float:
@@ -128,7 +138,18 @@ def _calibrated(
 
     unit = calibrate(event, guarantee)
     inner = replace(walk, epsilon=epsilon(unit), offset_limit=offset_limit(problem))
-    return PacedWalkPlan(problem, guarantee, inner, unit, evidence_share)
+    return PacedWalkPlan(problem, guarantee, inner, unit, evidence_share, slope_share)
+
+
+def _correction_share(slope_share: float) -> float:
+    """Return the share of the corrections, larger for the long walks before a fit."""
+    return 2 * CORRECTION_SHARE if slope_share else CORRECTION_SHARE
+
+
+def _slope_shares(share: float) -> tuple[tuple[float, int], tuple[float, int]]:
+    """Return the shares of the moments and of the gradients, and how often each is released."""
+    moments = score_fit.MOMENTS_SHARE * share
+    return (moments, 1), (share - moments, score_fit.STEPS)
 
 
 def _multiplier(unit: float, share: float, times: int, pure: bool) -> float:
@@ -145,11 +166,13 @@ class PacedWalkPlan(base.Plan):
     walk : the walk over the columns alone.
     unit : noise multiplier of a single release with the whole budget.
     evidence_share : part of the budget for the length; with 0 the full walk is taken.
+    slope_share : part of the budget for the slope along the walk and the intercept; with 0 they are not fitted.
     """
 
     walk: VertexPlan
     unit: float
     evidence_share: float
+    slope_share: float = 0.0
 
     sums_only = True
 
@@ -180,7 +203,7 @@ class PacedWalkPlan(base.Plan):
 
     @property
     def size(self) -> float:
-        """Radius of the ball."""
+        """Radius of the ball of the walk."""
         return self.walk.geometry.radius(1.0)
 
     @property
@@ -218,10 +241,11 @@ class PacedWalkPlan(base.Plan):
     def correction(self) -> Noisy:
         """The noisy sum of derivatives at any point of the walk."""
         reach = self.size + self.walk.offset_limit
-        return self._derivative_sum(reach, CORRECTION_SHARE, n_corrections(self.n_iterations))
+        share = _correction_share(self.slope_share)
+        return self._derivative_sum(reach, share, n_corrections(self.n_iterations))
 
     def _derivative_sum(self, reach: float, share: float, times: int) -> Noisy:
-        problem = self.problem
+        problem = replace(self.problem, loss=self.walk.problem.loss)
         rounding = gradient_rounding(problem.loss, problem.n_samples, problem.n_features, 1.0, reach)
         contributions = self.record_guarantee.neighboring.contributions
         value = (contributions * slope(problem, reach * SLACK) + 2 * rounding) * SLACK
@@ -239,6 +263,16 @@ class PacedWalkPlan(base.Plan):
         return self._noisy(*lengths, self.evidence_share, 1, 3)
 
     @cached_property
+    def fit(self) -> ScoreFit:
+        """The slope and the intercept that are fitted after the walk."""
+        models, contributions = self.problem.n_models, self.record_guarantee.neighboring.contributions
+        noises = [
+            _multiplier(self.unit, share, times * models, False)
+            for share, times in _slope_shares(self.slope_share)
+        ]
+        return ScoreFit(self.problem, self.size, contributions, *noises)
+
+    @cached_property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
         """All releases of a run, in order."""
         models, (choices,) = self.problem.n_models, self.walk.releases
@@ -249,6 +283,10 @@ class PacedWalkPlan(base.Plan):
             made.append(base.PlannedRelease(self.correction, "corrections of the intercept", times))
         if self.evidence_share:
             made.append(base.PlannedRelease(self.evidence, "sums along the walk, for its length", models))
+        if self.slope_share:
+            made.append(base.PlannedRelease(self.fit.moments, "spread of the scores", models))
+            times = score_fit.STEPS * models
+            made.append(base.PlannedRelease(self.fit.gradients, "gradients along the scores", times))
         return tuple(made)
 
     @property
@@ -258,12 +296,15 @@ class PacedWalkPlan(base.Plan):
         extra = ["the intercept"] * self.has_intercept + ["the length of the walk"] * (
             self.evidence_share > 0
         )
+        extra += ["the slope along the walk"] * (self.slope_share > 0)
         return f"{self.walk.how}; {law} noise on sums for {' and '.join(extra)}" if extra else self.walk.how
 
     @property
     def proof(self) -> str:
         """The theorem behind the guarantee."""
-        return f"{self.walk.proof}; intercept and length: sections 8 and 9 of docs/proofs/frank-wolfe.md"
+        return (
+            f"{self.walk.proof}; intercept, length and slope: sections 8 to 10 of docs/proofs/frank-wolfe.md"
+        )
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
@@ -277,7 +318,9 @@ class PacedWalkPlan(base.Plan):
     @property
     def certificate(self) -> Certificate:
         """Certificate of the full walk before the fit, relative to the best point for the same intercept."""
-        return self.walk.certificate
+        found = self._over_the_ball(self.walk.certificate)
+        rest = self._uncapped * (self.size + self.walk.offset_limit)
+        return replace(found, expected=found.expected + rest, likely=found.likely + rest)
 
     @property
     def remarks(self) -> Mapping[str, str]:
@@ -323,8 +366,28 @@ class PacedWalkPlan(base.Plan):
             exact = self._derivatives(records, theta, offset)
             step = self._correction(exact, offset, curvature, entropy)
             offset += step * (length > 0)  # the constant model already has its intercept
-        found = self._certified(self.walk.certified(walk), length, moved, abs(offset - last))
+        after = 0.0
+        if self.slope_share:
+            slope, offset = self.fit.run(records, theta, offset, curvature, entropy)
+            walked = float(np.abs(theta).sum())
+            after = self.problem.loss.lipschitz * abs(slope - 1) * walked
+            after += self._uncapped * (slope * walked + abs(offset))
+            theta *= slope
+        found = self._certified(
+            self._over_the_ball(self.walk.certified(walk)), length, moved, abs(offset - last)
+        )
+        found = replace(found, expected=found.expected + after, likely=found.likely + after)
         return np.append(theta, offset) if self.has_intercept else theta, found
+
+    @property
+    def _uncapped(self) -> float:
+        """How much steeper the loss is than that of the walk, whose derivative may be capped."""
+        return self.problem.loss.lipschitz - self.walk.problem.loss.lipschitz
+
+    def _over_the_ball(self, walked: Certificate) -> Certificate:
+        """Certificate of the walk over the whole ball, which may be larger than that of the walk."""
+        rest = (1 / INNER - 1) * self.walk.center_error if self.slope_share else 0.0
+        return replace(walked, expected=walked.expected + rest, likely=walked.likely + rest)
 
     def _certified(self, whole: Certificate, length: float, moved: float, ended: float) -> Certificate:
         """Certificate by convexity between center and end of the walk, plus the cost of the intercept's moves."""
@@ -363,7 +426,7 @@ class PacedWalkPlan(base.Plan):
         return float(np.clip(offset + step, -limit, limit)) - offset
 
     def _derivatives(self, records: Records, theta: Array, offset: float) -> Array:
-        return records.sum_rows(derivatives, self.problem.loss, np.append(theta, offset))
+        return records.sum_rows(derivatives, self.walk.problem.loss, np.append(theta, offset))
 
     def _length(
         self, records: Records, theta: Array, start: float, curvature: float, entropy: Entropy
@@ -399,16 +462,11 @@ def _stddev(release: Noisy) -> float:
 def derivatives(records: ArrayRecords, loss: Loss, point: Array) -> Array:
     """Sum the derivative of the loss times the constant over the records."""
     raw = records.raw_predictions(point)
-    return chunked_sum((records.scales * loss.derivative(_labels(records), raw))[:, None])
+    return chunked_sum((records.scales * loss.derivative(valid_labels(records), raw))[:, None])
 
 
 def along(records: ArrayRecords, loss: Loss, point: Array, offset: float, longest: float) -> Array:
     """Sum over the records: scores times the negative derivative at the center, scores, and squared scores."""
     scores = np.clip(records.raw_predictions(point), -longest, longest)
-    fall = -loss.derivative(_labels(records), offset * np.minimum(records.scales, 1.0))
+    fall = -loss.derivative(valid_labels(records), offset * np.minimum(records.scales, 1.0))
     return chunked_sum(np.column_stack([fall * scores, scores, np.square(scores)]))
-
-
-def _labels(records: ArrayRecords) -> Array:
-    """Return the labels, with a valid one for null records, whose scale is 0."""
-    return np.where(records.scales > 0, records.labels, 1.0)
