@@ -30,7 +30,7 @@ from discreet._checks import ParameterError, Setting, calm, silence
 from discreet.mechanisms.recording import charged, releasing, running
 from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, noise_is_secret
 from discreet.privacy import statement
-from discreet.privacy.guarantee import Guarantee, Neighboring, NoLedgerWarning, PrivacyWarning
+from discreet.privacy.guarantee import Guarantee, Neighboring, NoLedgerWarning
 from discreet.privacy.statement import PrivacyStatement, Receipt, Stated, release_digest
 from discreet.records.base import Records
 from discreet.sets.balls import BallIntersection
@@ -233,14 +233,6 @@ def charge(ledger: Budget, plan: Stated, label: str) -> Receipt | None:
     if account is None:
         return None
     promise = plan.guarantee
-    if promise.unit == "user" and account.unit == "record":
-        warnings.warn(
-            f"{account.path} caps what is released about single rows, and this release protects people; create one "
-            "with unit='user' (`discreet ledger create --unit user`) to cap what all releases together reveal about a "
-            "person",
-            PrivacyWarning,
-            stacklevel=6,
-        )
     try:
         made = account.charge(
             plan.event,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import getpass
 import math
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from discreet.privacy.events import Event, Gaussian, Repeated
-from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.guarantee import Guarantee, Neighboring, PrivacyWarning
 from discreet.privacy.ledger.file import Charge, LedgerFile, Links, Tail, Terms
 from discreet.privacy.ledger.refusals import binding
 from discreet.privacy.ledger.rules import (
@@ -324,6 +325,14 @@ class Ledger:
                 f"the ledger {self.path} promises privacy per {self.unit} and the charge is per {unit}, which under "
                 f"{self.neighboring} does not cover it. {_OTHER_UNITS.get(unit, 'It protects labels only')}. A second "
                 f"ledger with unit={unit!r} would be a second budget for the same people: what both promise adds up"
+            )
+        if unit == "user" and self.unit == "record":
+            warnings.warn(
+                f"{self.path} caps what is released about single rows, and this release protects people; create one "
+                "with unit='user' (`discreet ledger create --unit user`) to cap what all releases together reveal "
+                "about a person",
+                PrivacyWarning,
+                stacklevel=2,
             )
         # Pricing may take a moment and is cached; doing it here keeps other processes from waiting.
         self._rule.cap.cost(event)
