@@ -230,7 +230,7 @@ class FrankWolfe:
 
 def _cap(signal: float) -> float:
     """Return the cap on a record's derivative during a walk before a slope: at least that at an even guess."""
-    return float(min(1.0, max(0.5, 0.6 * (signal / 100) ** (1 / 3))))
+    return float(np.clip(0.6 * np.cbrt(signal / 100), 0.5, 1.0))
 
 
 def _share(name: str, value: float) -> float:
