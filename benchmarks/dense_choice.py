@@ -136,17 +136,26 @@ def scores(X: Array, y: Array, n_rows: int, epsilon: float, solver: str, seeds: 
     return np.array(found)
 
 
+def choice(n_columns: int, n_rows: int, epsilon: float) -> str:
+    """The solver that `auto` takes."""
+    return PrivateLogisticRegression(epsilon, DELTA).plan(n_rows, n_columns, 2).reason.split(",")[0]
+
+
 def cells_of(name: str, splits: int) -> list[dict[str, Any]]:
     """Measure all cells of a set: the scores of every solver on every split."""
     X, y = load(name)
     found = []
     for n_rows in (n for n in ROWS if n <= 0.8 * len(y)):
         for epsilon in EPSILONS:
-            plan = PrivateLogisticRegression(epsilon, DELTA).plan(n_rows, X.shape[1], 2)
             cell = {solver: scores(X, y, n_rows, epsilon, solver, range(splits)) for solver in SOLVERS}
             shown = {solver: one.round(5).tolist() for solver, one in cell.items()}
             found.append(
-                {"rows": n_rows, "epsilon": epsilon, "auto": plan.reason.split(",")[0], "scores": shown}
+                {
+                    "rows": n_rows,
+                    "epsilon": epsilon,
+                    "auto": choice(X.shape[1], n_rows, epsilon),
+                    "scores": shown,
+                }
             )
             areas = {solver: round(float(one[:, 0].mean()), 3) for solver, one in cell.items()}
             print(name, n_rows, epsilon, found[-1]["auto"], areas, flush=True)
@@ -272,13 +281,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--sets", nargs="*", default=list(SETS), choices=SETS)
+    parser.add_argument(
+        "--again", action="store_true", help="ask auto again and keep the fits of all solvers"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     path = RESULTS.with_suffix(".json")
     kept = json.loads(path.read_text()) if path.exists() else {}
     kept = {name: cells for name, cells in kept.items() if len(cells[0]["scores"]["newton"][0]) == _SCORES}
     for name in options.sets:
-        kept[name] = cells_of(name, options.splits)
+        if options.again:
+            for cell in kept[name]:
+                cell["auto"] = choice(load(name)[0].shape[1], cell["rows"], cell["epsilon"])
+        else:
+            kept[name] = cells_of(name, options.splits)
         path.write_text(json.dumps(kept) + "\n")
         RESULTS.write_text(report(kept), encoding="utf-8")
 

@@ -59,7 +59,7 @@ _LARGE = 2**26
 # The second moment is released if the records exceed its noise by this factor: with several classes, and with two.
 _VISIBLE = 4.0, 3.5
 # Two classes also need so many records over the noise in a class sum, per column, that columns can be evened out.
-_EVEN = 5.0
+_EVEN = 3.0
 # The same for regressors, for which clipped gradients stay ahead longer.
 _AMPLE_FOR_TARGETS = 1e5
 # The reshaped copy of the records is dense, and the second moment has one number per pair of columns.
