@@ -1,12 +1,16 @@
 """A saved model is attacked with the solver that was run, whatever ``auto`` would choose for the attacker's data."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from discreet import PrivateLinearSVC, PrivateLogisticRegression, PrivateMedian, PrivateRidge, card
+from discreet.audit import transcripts
 from discreet.audit.report import audit
-from discreet.audit.subjects import pinned
+from discreet.audit.subjects import linear_subject, pinned
 from discreet.cli import main
+from discreet.privacy.guarantee import Neighboring
 from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 
 
@@ -73,3 +77,11 @@ def test_a_declared_number_of_rows_holds_the_strained_pair():
         PrivateLinearSVC(1.0, 1e-2, neighboring="add-remove-one", solver="objective"), runs=20, seed=0
     )
     assert report.passed, report
+
+
+@pytest.mark.parametrize("pace", [0.0, 1.0, 100.0])
+def test_the_pair_does_not_depend_on_the_speed_of_the_machine(pace, monkeypatch):
+    """A list of rows is compared with that of another machine, by what was charged for them."""
+    usual = linear_subject("PrivateHuberRegressor", Neighboring.ZERO_OUT)
+    monkeypatch.setattr(transcripts.time, "process_time", itertools.count(0.0, pace).__next__)
+    assert linear_subject("PrivateHuberRegressor", Neighboring.ZERO_OUT).event == usual.event
