@@ -50,10 +50,8 @@ def split_sums(records: ArrayRecords, weights: Array, factors: Array, constant: 
     used, labels = records.scales > 0, records.labels
     codes = np.where(used, labels > 0 if factors.shape[1] == 2 else labels, 0).astype(np.int64)
     entries = part.matrix.data if part.sparse else part.matrix
-    rows = [part]
-    if entries.min(initial=0.0) < 0:
-        cuts = (np.maximum(entries, 0.0), np.maximum(-entries, 0.0))
-        rows = [part.with_rows(_with_entries(part.matrix, cut), part.scales, UNIT) for cut in cuts]
+    cuts = np.maximum(entries, 0.0), np.maximum(-entries, 0.0)  # both, so that all data take the same steps
+    rows = [part.with_rows(_with_entries(part.matrix, cut), part.scales, UNIT) for cut in cuts]
     sums = np.zeros((len(factors), 2 * part.n_columns + 1))
     for one, factor in zip(sums, factors, strict=True):
         counts = np.where(used, factor[codes], 0.0)
