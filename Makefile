@@ -38,7 +38,7 @@ spark: $(READY)      ## where Java is found, install PySpark and kill processes 
 	command -v java >/dev/null && $(PIP) -e '.[spark]' || true
 	$(BIN)/python -m pytest -q --every-case tests/records/test_spark.py tests/records/test_faults.py
 
-nightly: $(READY)    ## every case of every test (an hour or more)
+nightly: spark        ## every case of every test (an hour or more)
 	$(BIN)/python -m pytest -q -n 2 --every-case
 
 check: format lint spelling types imports docs tests  ## format, lint, spelling, strict types, import contract, documentation, tests, doctests
