@@ -78,6 +78,8 @@ def trace(
     try:
         with warnings.catch_warnings(record=True) as caught, insecure_noise(seed), recorded_by(recorder):
             warnings.simplefilter("always")
+            # These come whenever garbage is collected, about what others left open.
+            warnings.simplefilter("ignore", ResourceWarning)
             try:
                 published = program(data)
             except Exception as problem:  # an error is part of the output

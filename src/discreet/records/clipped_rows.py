@@ -43,7 +43,8 @@ Result = TypeVar("Result")
 
 LANES = 16  # parts that are summed independently; fixed, so results do not depend on the thread count
 COPY_ENTRIES = 1 << 16  # entries converted or multiplied at a time if rows cannot be used in place
-_SMALL = 1 << 18  # with fewer entries, threads cost more than they save
+_SMALL = 1 << 21  # with fewer entries, threads cost more than they save
+_SPARSE = 4  # dense entries that take as long as one of a sparse matrix
 COMPILED_FROM = (
     1 << 18
 )  # entries of dense rows; with fewer, a compiled pass costs more to compile than it ever saves
@@ -529,7 +530,7 @@ class ClippedRows(Records):
 
     def _helpers(self, parts: int) -> int:
         """Number of threads that work beside this one on so many parts."""
-        size = self.matrix.nnz if self.sparse else self.n_samples * self.n_columns
+        size = _SPARSE * self.matrix.nnz if self.sparse else self.n_samples * self.n_columns
         return 0 if size < _SMALL else min(self.n_threads, parts) - 1
 
     def _run(self, task: Callable[[Any], Result], parts: list[Any]) -> list[Result]:
