@@ -291,8 +291,9 @@ def main() -> None:
     kept = {name: cells for name, cells in kept.items() if len(cells[0]["scores"]["newton"][0]) == _SCORES}
     for name in options.sets:
         if options.again:
+            n_columns = load(name)[0].shape[1]
             for cell in kept[name]:
-                cell["auto"] = choice(load(name)[0].shape[1], cell["rows"], cell["epsilon"])
+                cell["auto"] = choice(n_columns, cell["rows"], cell["epsilon"])
         else:
             kept[name] = cells_of(name, options.splits)
         path.write_text(json.dumps(kept) + "\n")

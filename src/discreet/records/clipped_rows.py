@@ -205,6 +205,9 @@ class ClippedRows(Records):
         ``compiled`` code adds up in another order than NumPy, so a public number must decide.
         """
         dots = np.empty((self.n_samples, theta.shape[1]))
+        prepared = None
+        if compiled and not self.sparse:
+            prepared = by_class(theta, self.n_columns), groups(theta.shape[1])
 
         def lane_fill(lane: slice) -> None:
             copies = np.empty(
@@ -215,7 +218,7 @@ class ClippedRows(Records):
                 if self.sparse:
                     made[:] = csr_view(self.matrix, rows) @ theta[: self.n_columns]
                     made += theta[-1] if self.bounds.intercept else 0.0
-                elif not compiled:
+                elif prepared is None:
                     block = self._copy_rows(rows, copies)
                     for j, one in enumerate(theta.T):
                         made[:, j] = np.einsum("ij,j->i", block, np.ascontiguousarray(one[: self.n_columns]))
@@ -223,8 +226,7 @@ class ClippedRows(Records):
                 else:
                     out = np.empty((theta.shape[1], len(made)))
                     block = wide(self._copy_rows(rows, copies))
-                    weights, sizes = by_class(theta, self.n_columns), groups(theta.shape[1])
-                    passes.dot_products(block, weights, sizes, self._height, out)
+                    passes.dot_products(block, *prepared, self._height, out)
                     made[:] = out.T
                 by_row(self.scales[rows], made)
 
