@@ -108,7 +108,7 @@ class Bounds:
             X = without_duplicates(X)
         scales = np.empty(X.shape[0])
         with np.errstate(all="ignore"):
-            for rows, squares in _squared_norms(X):
+            for rows, squares in squared_norms(X):
                 scales[rows] = self._scales_from(X, rows, squares)
         return scales
 
@@ -124,13 +124,6 @@ class Bounds:
         for offset in np.flatnonzero(~(squares <= _SAFE_SQUARE)):
             scales[offset] = _scale_of_large_row(_row(X, rows.start + int(offset)), radius, one)
         return scales
-
-    def squared_norms(self, X: Any) -> NDArray[np.float64]:
-        """Return |(x, 1)|^2 for every row before clipping, up to rounding; not finite where it overflows."""
-        one = 1.0 if self.intercept else 0.0
-        with np.errstate(all="ignore"):
-            parts = [squares + one for _, squares in _squared_norms(X)]
-        return np.concatenate(parts) if parts else np.zeros(0)
 
     def valid_rows(self, X: Any) -> NDArray[np.bool_]:
         """Return which rows are records; the others can only enter a sum as null records."""
@@ -171,7 +164,7 @@ def without_duplicates(X: Any) -> Any:
     return X
 
 
-def _squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+def squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     """Yield squared row norms, block by block, without a copy of the matrix."""
     n_rows, n_columns = X.shape
     height = max(1, _BLOCK_ENTRIES // max(1, n_columns))
@@ -366,3 +359,8 @@ def summation_rounding(n_samples: int, norm: float) -> float:
     """
     additions = min(n_samples, 2**17 + n_samples // 128 + 64)
     return 1.01 * gamma(additions + 16) * n_samples * norm
+
+
+def row_rounding(n_features: int, feature_norm: float) -> float:
+    """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7)."""
+    return 1.01 * gamma(n_features + 32) * (math.sqrt(n_features) + 1) * feature_norm

@@ -29,7 +29,7 @@ from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.losses.base import Kernel
 from discreet.records.base import Records
-from discreet.records.bounds import MAX_CHUNK_ROWS, Bounds, without_duplicates
+from discreet.records.bounds import MAX_CHUNK_ROWS, Bounds, squared_norms, without_duplicates
 from discreet.records.kernels import passes
 from discreet.records.kernels.numba_tools import WIDTH
 from discreet.records.kernels.passes import by_class, by_feature, groups, sparse_loss_and_gradient, wide
@@ -104,9 +104,10 @@ class ClippedRows(Records):
     @cached_property
     def squared_norms(self) -> Array:
         """The squared norms of all records, up to rounding; 0 for null records."""
-        squares = self.bounds.squared_norms(self.matrix)
+        found, one = np.zeros(self.n_samples), 1.0 if self.bounds.intercept else 0.0
         with np.errstate(all="ignore"):
-            found = self.scales**2 * squares
+            for rows, squares in squared_norms(self.matrix):
+                found[rows] = self.scales[rows] ** 2 * (squares + one)
         # Rows whose squares overflow are clipped, so that they have the largest norm.
         return np.where(
             self.scales > 0,

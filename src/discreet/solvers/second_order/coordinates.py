@@ -33,7 +33,7 @@ from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_su
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, gamma, gradient_rounding, summation_rounding
+from discreet.records.bounds import Bounds, gamma, gradient_rounding, row_rounding, summation_rounding
 from discreet.records.clipped_rows import COMPILED_FROM, COPY_ENTRIES, csr_view, one_blas_thread
 
 MOST_FEATURES = 4000  # larger matrices are expensive, and noise hides them
@@ -221,15 +221,9 @@ def moment_mechanism(
         weight=1.0,
         neighboring=neighboring,
         noise_multiplier=noise_multiplier,
-        row_error=0.0 if norm is None else row_error(problem),
+        row_error=0.0 if norm is None else row_rounding(p, bound),
         rounding=rounding,
     )
-
-
-def row_error(problem: Problem) -> float:
-    """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7)."""
-    p = problem.n_features
-    return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
 
 
 def most_stretched(problem: Problem, neighboring: Neighboring, noise_multiplier: float) -> float:
