@@ -2,7 +2,7 @@
 
 The LaTeX source stays in the page as an annotation, which is not shown: it can be searched, copied and compared.
 Browsers break no line within a formula, so one that stands in a line is written in pieces, which begin at relations
-and, where a piece is long, at sums. A line may end between pieces.
+and, where a piece is long, at sums. A line may end between pieces. Short formulas are not cut.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ BAR = '<mo stretchy="false">&#x0007C;</mo>'
 RELATIONS = set("=<>≤≥≠≈∈∼→↦⇔∝⪯⪰≺≻:")
 SUMS = set("+−-")
 LONG = 12  # elements of a piece that may end at a sum
+SHORT = 12  # letters of a formula that is not cut
 
 ElementTree.register_namespace("", NAMESPACE)
 
@@ -27,6 +28,8 @@ ElementTree.register_namespace("", NAMESPACE)
 def converted(latex: str, display: str) -> str:
     """The MathML of a formula."""
     # Bars enclose, they do not relate: no space around them. Where they relate the source has \mid.
+    # A comma in braces separates thousands and is not followed by a space.
+    latex = latex.replace("{,}", r"\text{,}")
     return convert(latex, display=display).replace(BAR, BAR.replace("<mo", '<mo lspace="0" rspace="0"'))
 
 
@@ -39,6 +42,8 @@ def annotated(element: str, latex: str) -> str:
 
 def pieces(element: str) -> list[str]:
     """The element cut at relations and sums that are in no bracket."""
+    if len(html.unescape(re.sub(r"<[^>]*>", "", element))) <= SHORT:
+        return [element]
     row = ElementTree.fromstring(element).find(f"{{{NAMESPACE}}}mrow")
     groups: list[list[Any]] = [[]]
     depth, within = 0, False

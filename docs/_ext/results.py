@@ -1,6 +1,6 @@
 """Show the results of the benchmarks in the site; the sources link to them where they are written.
 
-Tables become pages. The benchmark page, which is HTML already, is copied as it is.
+Tables become pages. The benchmark page, which is HTML already, is copied with links back to the site.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 PAGE = "benchmark/index.html"
+KIND = '<p class="kind">'
+BACK = '<a href="../index.html">discreet</a> · <a href="../reference.html">Reference</a> · '
 FRONT = """# Results
 
-Tables as the commands of [benchmarks](../benchmarks.md) wrote them.
+These tables were written by the commands listed under [benchmarks](../benchmarks.md). No figure was typed in by hand.
 
 ```{toctree}
 :glob:
@@ -46,7 +48,8 @@ def copy_page(app: Any, error: Exception | None) -> None:
     if error is None and app.builder.format == "html":
         target = Path(app.outdir) / PAGE
         target.parent.mkdir(exist_ok=True)
-        shutil.copy2(Path(app.srcdir) / PAGE, target)
+        page = (Path(app.srcdir) / PAGE).read_text(encoding="utf-8")
+        target.write_text(page.replace(KIND, KIND + BACK, 1), encoding="utf-8")
 
 
 def setup(app: Any) -> dict[str, bool]:
