@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import ParameterError, ParameterTypeError, Setting, calm
 from discreet._typing import Array, Mask
-from discreet.additive.cells import Cells, in_blocks, stored_cells
-from discreet.additive.columns import Column, read_columns
+from discreet.additive.columns import Cells, Column, in_blocks, read_columns, stored_cells
 from discreet.additive.plan import AdditiveFit, AdditivePlan, AdditiveProblem, AdditiveRelease
 from discreet.additive.shapes import AdditiveModel, Shape
 from discreet.additive.stages import Task

@@ -18,11 +18,9 @@ from discreet._typing import Array, Integers, Progress
 from discreet.additive import bins as binning
 from discreet.additive import pairs as pairing
 from discreet.additive.bins import Bins, HistogramMechanism
-from discreet.additive.cells import Cells
-from discreet.additive.columns import Column
-from discreet.additive.coordinates import coordinates
+from discreet.additive.columns import Cells, Column
 from discreet.additive.pairs import COARSE, MOST_CATEGORIES, PairSelection
-from discreet.additive.records import BinnedRecords, Codes
+from discreet.additive.records import BinnedRecords, Codes, coordinates
 from discreet.additive.shapes import AdditiveModel, PairShape, Shape, predictions
 from discreet.additive.stages import (
     Offset,
