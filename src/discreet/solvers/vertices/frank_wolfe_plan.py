@@ -57,7 +57,7 @@ class FrankWolfePlan(base.Plan):
         """The weights of the center and of every choice."""
         return choice_weights(self.n_iterations, self.weights)
 
-    @property
+    @cached_property
     def center_error(self) -> float:
         """Bound on the excess risk of the center."""
         return center_error(self.problem, self.geometry)

@@ -101,7 +101,7 @@ class VertexPlan(FrankWolfePlan):
             "sampler": f"exact selection, {SOURCE}",
         }
 
-    @property
+    @cached_property
     def center_error(self) -> float:
         """Bound on the excess risk of the center, for any intercept."""
         return center_error(self.problem, self.geometry, self.offset_limit)

@@ -344,15 +344,12 @@ class PacedWalkPlan(base.Plan):
     def _run_one(
         self, records: Records, walk: FullSteps | IncrementalSteps, entropy: Entropy
     ) -> tuple[Array, Certificate]:
-        start, curvature = self._start(records, entropy)
+        start, curvature = self._start(records, walk, entropy)
         offset, moved, totals = start, 0.0, np.cumsum(self.walk.parts)
         times = correction_times(self.n_iterations) if self.has_intercept else ()
         for t in range(self.n_iterations):
             if t in times:
-                if isinstance(walk, IncrementalSteps):
-                    exact = walk.derivative_sum(offset)  # margins are already known
-                else:
-                    exact = self._derivatives(records, walk.theta, offset)
+                exact = self._derivatives(records, walk, offset)
                 step = self._correction(exact, offset, curvature, entropy)
                 moved += abs(step) * float(totals[t] / totals[-1])
                 offset += step
@@ -363,7 +360,7 @@ class PacedWalkPlan(base.Plan):
             theta *= length
             offset = start + length * (offset - start)
         if self.has_intercept:
-            exact = self._derivatives(records, theta, offset)
+            exact = self._derivatives(records, walk if length == 1.0 else theta, offset)
             step = self._correction(exact, offset, curvature, entropy)
             offset += step * (length > 0)  # the constant model already has its intercept
         after = 0.0
@@ -399,13 +396,15 @@ class PacedWalkPlan(base.Plan):
 
         return replace(whole, expected=of(whole.expected), likely=of(whole.likely))
 
-    def _start(self, records: Records, entropy: Entropy) -> tuple[float, float]:
+    def _start(
+        self, records: Records, walk: FullSteps | IncrementalSteps, entropy: Entropy
+    ) -> tuple[float, float]:
         """Return the intercept of the constant model, and the curvature of the loss there."""
         loss, n = self.problem.loss, self.problem.n_samples
         if not self.has_intercept:
             return 0.0, loss.smoothness
         release = self.start
-        exact = self._derivatives(records, np.zeros(self.walk.problem.n_features), 0.0)
+        exact = self._derivatives(records, walk, 0.0)
         mean = -float(release.release(exact, entropy)[0]) / n
         mean = _drawn_to_zero(mean, _stddev(release) / n)
         limit = self.walk.offset_limit
@@ -425,7 +424,13 @@ class PacedWalkPlan(base.Plan):
         step = float(np.clip(step, -_LONGEST_STEP, _LONGEST_STEP))
         return float(np.clip(offset + step, -limit, limit)) - offset
 
-    def _derivatives(self, records: Records, theta: Array, offset: float) -> Array:
+    def _derivatives(
+        self, records: Records, at: FullSteps | IncrementalSteps | Array, offset: float
+    ) -> Array:
+        """Sum the derivatives at a point, or where a walk is: incremental steps know the margins there."""
+        if isinstance(at, IncrementalSteps):
+            return at.derivative_sum(offset)
+        theta = at.theta if isinstance(at, FullSteps) else at
         return records.sum_rows(derivatives, self.walk.problem.loss, np.append(theta, offset))
 
     def _length(
