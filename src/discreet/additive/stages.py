@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -26,7 +26,7 @@ from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, sum_sens
 from discreet.records.bounds import UNIT_ROUNDOFF
 from discreet.solvers.base import PlannedRelease
 from discreet.solvers.gradients.descent import reshaped_cap
-from discreet.solvers.second_order.clipped_gradients import ClippedGradient, companion_weight
+from discreet.solvers.second_order.clipped_gradients import ClippedGradient, WithCompanion
 from discreet.solvers.second_order.coordinates import (
     MomentMechanism,
     NoisyMoments,
@@ -60,7 +60,7 @@ _LEAST_SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class ResidualMechanism:
+class ResidualMechanism(WithCompanion):
     """The sum of clipped residuals times records, for one or more outputs, with its companion.
 
     The residuals of one record, one per output, are clipped to the norm ``cap`` together.
@@ -89,11 +89,6 @@ class ResidualMechanism:
     def __post_init__(self) -> None:
         _ = self.gaussian  # raise now if anything can fail
 
-    @property
-    def weight(self) -> float:
-        """Weight of the companion relative to the gradient."""
-        return companion_weight(self.neighboring) * self.cap * self.feature_norm
-
     @cached_property
     def gaussian(self) -> GaussianMechanism:
         """The mechanism behind the release; its sensitivity covers the rounding of both sums."""
@@ -105,11 +100,6 @@ class ResidualMechanism:
         return GaussianMechanism(
             Sensitivity(value), self.noise_multiplier, self.n_features * self.n_outputs + 1
         )
-
-    @property
-    def event(self) -> events.Event:
-        """The event of one release."""
-        return self.gaussian.event
 
     def release_sums(
         self, records: BinnedRecords, theta: Array, slopes: Slopes, entropy: Entropy
@@ -132,16 +122,8 @@ class ResidualMechanism:
             squares = np.square(np.ceil(np.minimum(sizes / self.cap, 1.0) * root))
             companions += np.where(scales == 0, 0.0, squares if exchanged else root**2 - squares).sum()
         sums = self.cap / whole * (records.vectors.T @ counts)
-        noisy = self.gaussian.release(np.append(sums.T, self.weight * (companions / root**2)), entropy)
-        companion = float(noisy[-1]) / (self.weight * self.n_samples)
-        gradient = noisy[:-1].reshape(self.n_outputs, self.n_features).T
-        stddev = self.gaussian.stddev
-        return ClippedGradient(
-            gradient,
-            stddev,
-            companion if exchanged else 1 - companion,
-            stddev / (self.weight * self.n_samples),
-        )
+        noisy = self.noisy(np.append(sums.T, self.weight * (companions / root**2)), entropy)
+        return replace(noisy, gradient=noisy.gradient.reshape(self.n_outputs, self.n_features).T)
 
 
 @dataclass(frozen=True)
