@@ -25,6 +25,7 @@ from discreet.solvers.second_order.coordinates import NoisyMoments
 _WEAK = 0.2  # in units of the matrix noise, added to the mean of the eigenvalues hidden by noise
 _LARGEST_PRIOR, _PRIORS = 3.0, 14  # largest multiple of the declared prior to try, and how many to try
 _SMALLEST_SHARE = 0.2  # of derivatives that are not clipped; a smaller one would make steps too long
+_MEDIAN = 0.6  # the cap of a median, over that of a mean
 _SURENESS = 1.6  # standard deviation of the logarithm of the prior's multiple
 
 
@@ -257,12 +258,11 @@ def aims_of(loss: Loss, per_column: float, n_steps: int, cap: float | None) -> I
     if loss.aims_at == "mean":
         yield Aim(loss, n_steps, scale, min(most, widest), multiple)
         return
-    # First the median residual and the residual scale, then the quantile, which is near.
+    # First the median residual and the residual scale; then the quantile, which is near, most of all to a median.
     centering, at = (n_steps + 1) // 2, float(ndtri(loss.quantile))
-    yield Aim(HuberRegression(widest), centering, scale, widest, multiple)
-    settled, reach = scale.scale, min(1.0, scale.scale)
+    yield Aim(HuberRegression(widest), centering, scale, widest, _MEDIAN * multiple)
     if n_steps > centering:
+        reach = min(1.0, (2.0 - min(1.0, abs(at))) * scale.scale)
         yield Aim(
-            loss, n_steps - centering, ResidualScale(settled), most, shape="density", at=at, reach=reach,
-            shift=at * settled,
+            loss, n_steps - centering, scale, most, shape="density", at=at, reach=reach, shift=at * scale.scale
         )  # fmt: skip

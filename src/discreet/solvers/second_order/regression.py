@@ -238,7 +238,8 @@ class NewtonRegressionPlan(base.Plan):
                 release = self.gradient(seen.shape.norm, aim.loss, cap)
                 found = release.release(rows, state.theta, entropy)
                 state.update(found.gradient, found.stddev, factor, doubt)
-                aim.scale.update(found.mean_square, found.mean_square_stddev, cap)
+                if aim.shape != "density":  # there all derivatives are large, whatever the residuals
+                    aim.scale.update(found.mean_square, found.mean_square_stddev, cap)
                 step += 1
                 if progress is not None:
                     progress(step, float(np.linalg.norm(found.gradient)))
