@@ -121,6 +121,7 @@ def run(script: Path, size: float = 1.0) -> tuple[str, dict[str, str]]:
                 continue
             parts.append(f"```python\n{shown(cell.text)}\n```")
             if printed:
+                printed = printed.replace(folder + os.sep, "")  # the folder is gone when the page is read
                 parts.append(f"```text\n{printed}\n```")
             if hasattr(value, "to_dict") and hasattr(value, "configure_axis"):
                 name = f"{script.stem}-{len(pictures) + 1}.svg"
