@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
         for epsilon in case.epsilons
     }
     options.output.write_text(
-        "# Where the automatic choice goes from one solver to the next\n\nTest accuracy in percent, mean and standard "
+        "# Where the automatic choice switches between solvers\n\nTest accuracy in percent, mean and standard "
         "error over splits of seeds 100 and up, and in brackets the area under the ROC curve; replace-one, "
         "delta = 1/n^2. `auto` is what the library beside this page chooses; the last column is the version of the "
         "library whose solvers were measured.\n\n"

@@ -108,7 +108,7 @@ def report(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
     )
     return "\n".join(
         [
-            "# DP-EBM and us",
+            "# DP-EBM and our additive models",
             "",
             "AUC, or R² (California, Bike, Wine), on a held-out fifth: mean and standard error over splits, their "
             f"number in brackets. delta = {additive.DELTA:g} on both sides. DP-EBM is {ENVIRONMENT.packages[0]}, whose "

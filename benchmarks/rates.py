@@ -250,7 +250,7 @@ def main() -> None:
     text = table(read(options.output) | found)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(
-        "# Rates\n\nLog-log slopes of excess risk where noise rules, replace-one, mean and standard error over "
+        "# Rates\n\nLog-log slopes of excess risk where noise dominates, replace-one, mean and standard error over "
         f"{options.repeats} generated data sets; instances as described in `benchmarks.papers.rates`. Twins spend "
         "epsilon divided by the root of how much the varied size has grown, and must miss theory.\n\n"
         f"{text}\n"

@@ -209,7 +209,7 @@ PARTS = {
         1,
     ),
     "lasso": (
-        "The LASSO where noise rules: 50 columns, 10 fits",
+        "The LASSO where noise dominates: 50 columns, 10 fits",
         ("rows", "epsilon", "MSE", "MSE of coefficients 0", "fits without a coefficient"),
         2,
     ),

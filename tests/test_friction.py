@@ -304,7 +304,7 @@ def test_prices_are_named_as_they_were_asked_for(rows, tmp_path):
     """A ledger compares prices at its own delta; people asked for another one."""
     ledger = Ledger(tmp_path / "budget", 1.0, 1e-5)
     with pytest.raises(
-        discreet.BudgetExceeded, match=r"^epsilon 2 at delta 1e-06 was asked for, and .*alone at delta 1e-05"
+        discreet.BudgetExceeded, match=r"^epsilon 2 at delta 1e-06 was requested, but .*alone at delta 1e-05"
     ):
         PrivateLogisticRegression(2.0, 1e-6, classes=[0, 1], ledger=ledger).fit(*rows)
     with pytest.raises(discreet.BudgetExceeded, match=r"^the charge 'PrivateLogisticRegression'"):

@@ -69,12 +69,12 @@ def _attacked(case: str, command: Sequence[str], runs: int, report: str) -> Foun
     return Found(case, found.subject, seen.claimed, seen.delta, seen.alarm.epsilon, seen.runs, report)
 
 
-HEAD = """# The audit turned outward
+HEAD = """# Attacks on other libraries
 
-Written by `python -m benchmarks.attest.outward --write`. What each program does, and why its neighbors strain it, is in
-`benchmarks/attest/peer_programs.py` and, of what papers print, `benchmarks/attest/paper_programs.py`. Shown: epsilon is
-at least this, beyond 1e-6 of doubt. Public: issues in the library's own tracker, or our list of errata; controls have
-none.
+Written by `python -m benchmarks.attest.outward --write`. What each program does, and why its two data sets are a hard
+case, is in `benchmarks/attest/peer_programs.py` and, for what papers print, `benchmarks/attest/paper_programs.py`.
+Shown: epsilon is at least this large, with a probability of error of 1e-6. Public: issues in the library's own tracker,
+or our list of errata; controls have none.
 
 | program | case | claimed | delta | shown | runs | verdict | public | date |
 |---|---|---|---|---|---|---|---|---|

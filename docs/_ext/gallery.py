@@ -87,6 +87,12 @@ def run_cell(text: str, scope: dict[str, Any], name: str) -> tuple[str, Any]:
     return printed.getvalue().rstrip(), value
 
 
+def title(chart: Any) -> str:
+    """The title of a chart, or of its first layer that has one: what a reader without pictures is told."""
+    found = [chart, *getattr(chart, "layer", ())]
+    return next(str(part.title) for part in found if isinstance(part.title, str))
+
+
 def page_of(script: Path, parts: list[str]) -> str:
     """A page of these parts."""
     source = f"The script of this page is {{download}}`{script.name} <{script.name}>`."
@@ -115,11 +121,12 @@ def run(script: Path, size: float = 1.0) -> tuple[str, dict[str, str]]:
                 continue
             parts.append(f"```python\n{shown(cell.text)}\n```")
             if printed:
+                printed = printed.replace(folder + os.sep, "")  # the folder is gone when the page is read
                 parts.append(f"```text\n{printed}\n```")
             if hasattr(value, "to_dict") and hasattr(value, "configure_axis"):
                 name = f"{script.stem}-{len(pictures) + 1}.svg"
                 pictures[name] = svg(value)
-                parts.append(f"![{value.title}]({name})")
+                parts.append(f"![{title(value)}]({name})")
     return page_of(script, parts), pictures
 
 
@@ -132,7 +139,7 @@ def index(scripts: list[Path]) -> str:
         cards += [
             f":::{{grid-item-card}} {title.removeprefix('# ')}",
             f":img-top: {script.stem}-1.svg",
-            f":img-alt: a picture of the page {title.removeprefix('# ')}",
+            f":img-alt: a chart from the page {title.removeprefix('# ')}",
             f":link: {script.stem}",
             ":link-type: doc",
             "",
@@ -140,7 +147,7 @@ def index(scripts: list[Path]) -> str:
             ":::",
             "",
         ]
-    head = "# Gallery\n\nEach page is a script that was run: its numbers and pictures are what it printed and drew.\n"
+    head = "# Gallery\n\nEach page is a script. The numbers and charts on it are what the script printed and drew.\n"
     grid = "\n".join(["::::{grid} 1 2 2 3", ":gutter: 3", "", *cards, "::::"])
     tree = "\n".join(["```{toctree}", ":hidden:", "", *(script.stem for script in scripts), "```"])
     return f"{head}\n{grid}\n\n{tree}\n"

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A first model
 #
-# A private logistic regression beside an ordinary one, and what each epsilon buys. The data is
-# invented: 20,000 patients, five measurements, one outcome.
+# A private logistic regression next to an ordinary one, and the accuracy at each epsilon. The data
+# is invented: 20,000 patients with five measurements and one outcome.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
@@ -18,8 +18,8 @@ y = (rng.uniform(size=n) < chance).astype(int)
 train, test = slice(n // 4, None), slice(0, n // 4)
 
 # %% [markdown]
-# The labels are declared (`classes=`), because looking them up would read the data. Everything else
-# has a default that follows from public numbers.
+# We declare the labels (`classes=`), because otherwise they would have to be read from the private
+# data. Everything else has a default that follows from public numbers.
 
 # %%
 from sklearn.linear_model import LogisticRegression
@@ -33,14 +33,14 @@ print(
 )
 
 # %% [markdown]
-# The promise comes with the model, in words:
+# The fitted model carries its guarantee in words:
 
 # %%
 print("\n".join(str(private.privacy_).splitlines()[:8]))
 
 # %% [markdown]
-# More privacy means more noise. The picture shows ten fits for each epsilon on the same records.
-# (In a real project each of these fits would be charged to the same budget.)
+# More privacy means more noise. The chart shows ten fits for each epsilon on the same records. (In
+# a real project each of these fits would be charged to the same budget.)
 
 # %%
 rows = []
@@ -78,8 +78,8 @@ fits + alt.Chart(line).mark_rule(color="#D55E00", strokeDash=[6, 4]).encode(
 )
 
 # %% [markdown]
-# With this many records an epsilon of 1 costs nothing that one can see (the dashed line is the ordinary
-# model). At 0.01 the noise shows: fits differ from each other.
+# With this many records, an epsilon of 1 has no visible effect on accuracy (the dashed line is the
+# ordinary model). At 0.01 the noise is visible: the fits differ from each other.
 
 # %%
 found = table.groupby("epsilon")["accuracy"].agg(["mean", "std"])

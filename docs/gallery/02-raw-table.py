@@ -59,8 +59,8 @@ print(
 )
 
 # %% [markdown]
-# The fitted model is saved as text, with its statement and the number of its charge. Whoever has
-# the file and the ledger can check that they belong together.
+# The fitted model is saved as a text file, together with its privacy statement and the number of
+# its charge in the ledger. Whoever has the file and the ledger can check that they belong together.
 
 # %%
 from discreet import card
@@ -80,13 +80,14 @@ chart = alt.Chart(
 chart.encode(alt.X("coefficient:Q"), alt.Y("column:N", sort=names, title=None))
 
 # %% [markdown]
-# Smokers and older people claim more often; the schema put both on one scale, without looking.
+# Smokers and older people claim more often. The two coefficients can be compared, because the
+# schema scales both columns by their declared ranges.
 
 # %%
 learned = dict(zip(names, fitted.coef_[0], strict=True))
 smoker = [
     value for name, value in learned.items() if "smoker" in name and "yes" in name
 ]
-print({name: round(value, 2) for name, value in learned.items()})
+print({name: round(float(value), 2) for name, value in learned.items()})
 assert max(smoker) > 0
 assert len(ledger.history()) == 1

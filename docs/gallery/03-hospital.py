@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Several visits per patient
 #
-# A promise about a row is no promise about a patient with eight rows. `groups=` says who is who, and
-# no patient counts with more than two visits.
+# A guarantee for one row says little to a patient with eight rows. Here `groups=` says which visits
+# belong to which patient, and at most two visits of each patient are used.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
@@ -28,8 +28,8 @@ most = np.bincount(patient).max()
 print(f"{len(X)} visits of {patient.max() + 1} patients, at most {most} of one")
 
 # %% [markdown]
-# Fitted without groups, the statement says what that means for somebody with many visits: epsilon
-# counts once for every visit.
+# Without `groups=`, only single visits are protected, and the statement says what that means for
+# somebody with many visits: epsilon counts once for every visit.
 
 # %%
 import pandas as pd
@@ -75,8 +75,8 @@ chart.mark_circle(size=70).encode(
 )
 
 # %% [markdown]
-# At an epsilon of 1 protecting people costs little here. What it buys: a patient with many visits has
-# the same promise as everybody else.
+# At an epsilon of 1, protecting people instead of visits costs little accuracy here. In return, a
+# patient with many visits has the same guarantee as everybody else.
 
 # %%
 mean = table.pivot_table(index="epsilon", columns="protects", values="accuracy")

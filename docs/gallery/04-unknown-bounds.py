@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Regression with unknown bounds
 #
-# Nobody knows how large incomes are in this data, and looking is not allowed. A small part of the
-# budget pays for the bounds, the rest for the model.
+# Nobody knows how large incomes are in this data, and looking at them is not allowed. So a small
+# part of the budget is used to estimate bounds privately, and the rest for the model.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
@@ -18,8 +18,8 @@ wage = 900 + 45 * years + 130 * training + 150 * rng.standard_t(4, n)
 X = np.column_stack([years, training])
 
 # %% [markdown]
-# Candidates for the quantiles are public: any amount up to a million, on a grid that grows by 2%.
-# Two quantiles of the target and one of each column cost 0.4 in all.
+# The candidates for the quantiles are public: amounts up to a million, on a grid that grows by 2%.
+# Two quantiles of the target and one of each column cost an epsilon of 0.4 in total.
 
 # %%
 from discreet import PrivateRidge, private_quantiles
@@ -32,8 +32,9 @@ top = private_quantiles(X, 0.98, candidates=candidates, epsilon=0.2).values.rave
 print(f"wages between {low:.0f} and {high:.0f}; columns up to {top.round(1)}")
 
 # %% [markdown]
-# Columns are divided by what was released, so that rows have a norm near 1. A guess that is too wide
-# costs no budget, so its model gets the whole epsilon of 0.7; but the wider the bounds, the more noise.
+# Each column is divided by its released bound, so that rows have a norm near 1. For comparison we
+# also guess bounds. A guess costs no budget, so its model gets the whole epsilon of 0.7, but the
+# wider the bounds, the more noise.
 
 # %%
 import pandas as pd
@@ -67,8 +68,9 @@ chart.mark_circle(size=80, color="#0072B2").encode(
 )
 
 # %% [markdown]
-# A guess that is ten times too wide does little harm: the solver clips residuals. One that is a thousand
-# times too wide leaves nothing. Where not even the order of magnitude is public, pay for the bounds.
+# A guess that is ten times too wide does little harm, because the solver clips residuals. With one
+# that is a thousand times too wide, nothing is left but noise. If not even the order of magnitude
+# is public, spend some budget on the bounds.
 
 # %%
 mean = table.groupby("bounds")["error"].mean()

@@ -1,8 +1,9 @@
 # %% [markdown]
-# # Boosting made private by agreement
+# Boosting made private by voting
 #
-# Gradient boosting has no private solver of its own. Train many boosted models on disjoint parts of
-# the records, let them vote on public rows, and release only the noisy votes.
+# Gradient boosting has no private solver of its own, but it can be made private by voting. Many
+# boosted models (*teachers*) are trained on disjoint parts of the records and vote on public rows.
+# Only the noisy votes are released, and a *student* learns from them.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
@@ -65,7 +66,8 @@ chart.encode(
 )
 
 # %% [markdown]
-# The student knows what no linear model can know, and it never saw a private record: only votes.
+# The student learns a pattern that no linear model can represent, although it never saw a private
+# record, only noisy votes.
 
 # %%
 print({name: round(score, 3) for name, score in scores.items()})

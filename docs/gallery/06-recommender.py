@@ -1,8 +1,8 @@
 # %% [markdown]
-# # A recommender that knows no user
+# A recommender that stores no user
 #
-# Item factors are released with noise that hides every user; each user's own recommendations are
-# computed from these factors and the user's own ratings, on the user's device if you like.
+# Item factors are released with noise that hides every user. Recommendations for a user are then
+# computed from these factors and that user's own ratings, on the user's device if you like.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
@@ -32,7 +32,7 @@ model = PrivateMatrixCompletion(epsilon=3.0, **settings).fit(ratings)
 print("\n".join(str(model.privacy_).splitlines()[:6]))
 
 # %% [markdown]
-# A new user, who was not in the data, rates fifteen items and asks about the others.
+# New users, who were not in the data, rate fifteen items each and ask about the others.
 
 # %%
 someone = rng.normal(size=(200, 2))
@@ -75,7 +75,8 @@ rule = alt.Chart(pd.DataFrame({"error": [blind]})).mark_rule(
 chart + rule.encode(y="error:Q")
 
 # %% [markdown]
-# The dashed line is the user's own mean: what one can say without anybody else's ratings.
+# The dashed line is the error of predicting each user's own mean, the best one can do without the
+# ratings of others.
 
 # %%
 print(table.round(3).to_string(index=False), f"\nown mean {blind:.3f}")

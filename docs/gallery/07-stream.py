@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Learning on a stream
 #
-# Each day brings one person's costs for six treatments. The learner chooses before it sees them, is
-# charged once for the whole horizon, and can be saved and resumed in the middle.
+# Each day one person arrives, and the learner chooses one of six treatments before it sees what
+# they would have cost. One charge covers all days up to a declared horizon, and the learner can be
+# saved and resumed in the middle.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
@@ -51,7 +52,7 @@ chart.mark_line().encode(
 )
 
 # %% [markdown]
-# After some hundred days the learner has found the cheapest treatment, with one charge in all.
+# After some hundred days the learner has found the cheapest treatment, with a single charge.
 
 # %%
 print(

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Search and evaluation
 #
-# The best of several fits is a release of its own, and so is a published test score. Both are paid
-# from one ledger here, and the score comes with an interval that counts the noise.
+# Choosing the best of several fits is a release of its own, and so is a published test score. Here
+# both are charged to one ledger, and the score comes with an interval that includes the noise.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
@@ -73,7 +73,8 @@ bars = base.mark_rule(strokeWidth=2).encode(
 bars + base.mark_circle(size=80).encode(alt.X("value:Q"), color)
 
 # %% [markdown]
-# Subgroups cost nothing extra, because each record falls in one of them; their intervals are wider.
+# Metrics of subgroups cost nothing extra, because each record belongs to only one of them. Their
+# intervals are wider, because they have fewer records.
 
 # %%
 print(ledger.spent())

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Data larger than memory
 #
-# A file is read in passes, block by block, and the model is the one that memory would give. The
+# A fit can read a file in passes, block by block, and gives the same model as a fit in memory. The
 # same call works on a Parquet file of any size.
 
 # %% hidden
@@ -33,8 +33,8 @@ y = (X @ weights + 0.2 * rng.normal(size=2_000) > 0).astype(int)
 print(f"accuracy on new rows {model.score(X, y):.3f}")
 
 # %% [markdown]
-# More rows mean less noise per row: at a fixed epsilon the direction of the coefficients gets
-# better with every file that is added.
+# The noise does not grow with the number of rows, so at a fixed epsilon the coefficients become
+# more accurate with every file that is added.
 
 # %%
 import altair as alt

@@ -2,7 +2,8 @@
 # # Reading an audit
 #
 # An audit fits the same configuration many times on two worst-case data sets that differ in one
-# record, and asks how well the results can be told apart. It can refute a promise, never prove one.
+# record, and measures how well the results can be told apart. It can refute a privacy claim, but
+# never prove one.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
@@ -29,16 +30,18 @@ report = subprocess.run(
 print(report.stdout)
 
 # %% [markdown]
-# How to read it: the *claim* is what the model promises. The *bound* is what the attack has shown
-# with the stated confidence: epsilon is at least that large. A bound above the claim is an alarm. The
-# *twin* is the same model with half of the noise; if the attack does not catch the twin, it had too
-# little power to mean anything.
+# How to read this: the *claim* is the epsilon that the model guarantees. The *bound* is what the
+# attack has shown: with the stated confidence, epsilon is at least that large. A bound above the
+# claim refutes the claim. The *twin* is the same model with half of the noise. If the attack does
+# not even catch the twin, it had too little power, and its result means nothing.
 #
-# So few runs show nothing of the model itself, but they are enough to catch the twin. The default, 2,000
-# runs, shows more; how the whole library is attacked is on the page [audits](../audit.md).
+# With so few runs the bound for the model itself is low, but they are enough to catch the twin. The
+# default of 2,000 runs shows more. The page on [audits](../audit.md) explains how the whole library
+# is attacked.
 #
-# What an attacker sees is one number per fit. The better the two histograms overlap, the less can be
-# told. For a Gaussian mechanism of the same strength they look like this:
+# The attack reduces each fit to one number. The more the histograms of these numbers overlap for
+# the two data sets, the harder they are to tell apart. For a Gaussian mechanism of the same
+# strength they look like this:
 
 # %%
 import altair as alt
@@ -75,8 +78,8 @@ chart.encode(
 )
 
 # %% [markdown]
-# The best test of all, a threshold, is right a little more often than a coin, and no cleverness
-# helps: that is the promise.
+# The best possible test, a threshold, is right only a little more often than a coin flip. This is
+# what the guarantee means: no attack can do better.
 
 # %%
 right = (

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # A solver of your own
 #
-# A solver turns public facts into a plan, and a plan meets the data once. Yours can be a rule that
-# sets up another solver, or an optimizer that the library checks. Neither can break the promise.
+# A solver turns public facts into a plan, and the plan then runs on the data once. Your own solver
+# can be a rule that configures another solver, or an optimizer whose result the library checks.
+# Neither can break the guarantee.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
@@ -16,8 +17,8 @@ X = rng.normal(size=(n, 5)) / 3
 y = (X @ [1.0, -1.0, 0.5, 0, 0] + 0.2 * rng.normal(size=n) > 0).astype(int)
 
 # %% [markdown]
-# First a rule. It sees the problem (rows, columns, loss, bounds) and the guarantee, never a record.
-# The number of steps is therefore public, as it must be.
+# First a rule. It sees the problem (numbers of rows and columns, loss, bounds) and the guarantee,
+# but no record. The number of steps that it chooses is therefore public, as it must be.
 
 # %%
 from dataclasses import dataclass
@@ -42,8 +43,9 @@ few = PrivateLogisticRegression(1.0, classes=[0, 1], solver=FewSteps())
 print(few.plan(n_samples=n, n_features=5))
 
 # %% [markdown]
-# Then an optimizer. Objective perturbation adds its noise to the loss, so any optimizer may minimize
-# it; the library verifies the gradient of the answer and goes on itself if it is not small enough.
+# Then an optimizer. Objective perturbation adds its noise to the loss, so any optimizer may
+# minimize the noisy loss. The library checks the gradient at the result, and continues with an
+# optimizer of its own if the gradient is not small enough.
 
 # %%
 from discreet.solvers import ObjectivePerturbation

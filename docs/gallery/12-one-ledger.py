@@ -1,8 +1,8 @@
 # %% [markdown]
 # # One ledger for everything
 #
-# Quantiles, two models and a test score, all about the same people: what do they cost together? A
-# ledger adds up, and refuses what does not fit any more.
+# Quantiles, two models and a test score are released, all about the same people. What do they cost
+# together? A ledger keeps the total, and refuses a release that would exceed the cap.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
@@ -38,7 +38,7 @@ print(ledger.spent())
 print(ledger.remaining())
 
 # %% [markdown]
-# A release that is too large is refused before anything private runs.
+# A release whose cost exceeds the remaining budget is refused before anything private runs.
 
 # %%
 try:

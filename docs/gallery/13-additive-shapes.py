@@ -1,8 +1,8 @@
 # %% [markdown]
 # # An additive model and its shapes
 #
-# Risk rises at both ends of body temperature, which no straight line can say. An additive model
-# releases one shape per column, and a doctor can read it.
+# Risk is high at both ends of body temperature, which no straight line can express. An additive
+# model releases one curve (*shape*) per column, and a doctor can read it.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
@@ -25,8 +25,8 @@ risk += table["ward"].map({"general": 0.0, "surgery": 0.4, "intensive": 1.8})
 table["complication"] = np.where(rng.random(n) < 1 / (1 + np.exp(-risk)), "yes", "no")
 
 # %% [markdown]
-# The schema is public: bounds of a thermometer, ages, the list of wards. Bins and shapes are paid for
-# together, from one budget.
+# The schema is public: the range of a thermometer, the range of ages, the list of wards. One charge
+# covers both the bins and the shapes.
 
 # %%
 from discreet import (
@@ -55,8 +55,8 @@ model.plot(["temperature", "age"]).properties(
 )
 
 # %% [markdown]
-# The valley is there: the middle of the range adds less than both ends. The shape stops where
-# hardly anybody is, which the gray counts show.
+# The model has found the valley: the middle of the range adds less to the risk than both ends. The
+# gray counts show where there are hardly any people, and where the shape therefore says little.
 
 # %%
 shape = pd.DataFrame(model.shapes_["temperature"]).dropna()
@@ -66,7 +66,7 @@ print(f"cold {cold:+.2f}, middle {middle:+.2f}, hot {hot:+.2f}")
 assert middle < min(cold, hot)
 
 # %% [markdown]
-# A linear model with the same budget must give every temperature the same slope.
+# For comparison, a linear model with the same budget has the same slope at every temperature.
 
 # %%
 from discreet import SchemaEncoder
@@ -85,5 +85,5 @@ print({name: round(float(accuracy), 3) for name, accuracy in accuracies.items()}
 assert accuracies["additive"] > accuracies["linear"]
 
 # %% [markdown]
-# The accuracies are of the invented table, without noise: with real people they would have to be paid
-# for. `card.to_html(model, "model.html")` writes the page with all shapes.
+# These accuracies are computed on the invented table without noise. With real people they would be
+# a release of their own. `card.to_html(model, "model.html")` writes the page with all shapes.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A LASSO on text
 #
-# Which of two thousand words move a rating? Most coefficients must be zero, and the private LASSO
-# pays only for those it looks up.
+# Which of two thousand words affect a rating? Most coefficients are zero, and the error of the
+# private LASSO grows only slowly with the number of words.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
@@ -32,9 +32,9 @@ stars = np.clip(
 )
 
 # %% [markdown]
-# A word is there or not, so entries are at most 1. Ratings lie between 1 and 5. Both are public. The
-# matrix stays sparse: 2,000 columns with a noisy answer each step, and the noise grows only with the
-# logarithm of their number.
+# A word occurs or it does not, so entries are at most 1, and ratings lie between 1 and 5. Both
+# bounds are public. Each step chooses one of the 2,000 columns with noise, and the error of this
+# choice grows only with the logarithm of their number. The matrix stays sparse.
 
 # %%
 from discreet import PrivateLasso
@@ -68,8 +68,8 @@ truth = chart.mark_tick(color="#D55E00", thickness=3).encode(
 )
 
 # %% [markdown]
-# The L1 ball shrinks coefficients, as every LASSO does, but the words that count are found, with the
-# right signs.
+# The L1 ball shrinks coefficients, as every LASSO does, but the words that matter are found, with
+# the right signs.
 
 # %%
 found = dict(zip(words[largest[:3]], model.coef_[largest[:3]], strict=True))

@@ -1,15 +1,16 @@
 # %% [markdown]
 # # A loss of your own
 #
-# A loss is a class with its derivatives and the constants that proofs need. Every solver that is
-# proved for what it declares takes it: here log cosh, which wrong targets cannot pull far.
+# A loss is a class with its derivatives and the constants that the privacy proofs need. Every
+# solver whose proof covers these constants accepts it. The example is log cosh, which limits the
+# influence of wrong targets.
 
 # %% hidden
 SIZE = globals().get("SIZE", 1)
 
 # %% [markdown]
-# The constants are promises. `lipschitz` bounds the derivative, and with it how far one record moves a
-# gradient; a number that is too small makes the guarantee false.
+# You vouch for the constants. `lipschitz` bounds the derivative, and thereby how far one record can
+# move a gradient. If it is too small, the guarantee is false.
 
 # %%
 from dataclasses import dataclass
@@ -47,7 +48,8 @@ class LogCosh(Loss):
 
 
 # %% [markdown]
-# Before anything private: do the derivatives belong to the loss, and do the constants hold?
+# Before anything private runs, we check that the derivatives belong to the loss and that the
+# constants hold.
 
 # %%
 loss, y0 = LogCosh(0.5), np.zeros(801)
@@ -58,8 +60,9 @@ assert np.abs(loss.derivative(y0, t)).max() <= loss.lipschitz
 assert loss.second_derivative(y0, t).max() <= loss.smoothness
 
 # %% [markdown]
-# `PrivateERM` minimizes any loss. Here an eighth of the targets was entered wrongly; errors beyond the
-# width of 1 count like a line. `label_bound` is the largest target that is possible, a public number.
+# `PrivateERM` minimizes any loss. In this data an eighth of the targets is wrong. The loss grows
+# only linearly for errors larger than about 1. `label_bound` is a public number, the largest target
+# that is possible.
 
 # %%
 from discreet import PrivateERM
@@ -110,8 +113,9 @@ chart.mark_circle(size=80, color="#0072B2").encode(
 )
 
 # %% [markdown]
-# Before you rely on a loss, list it in `tests/contracts/test_loss.py` of a checkout: it checks every
-# claim, and the statement says that the bounds of a loss from outside are believed.
+# Before you rely on a loss, add it to `tests/contracts/test_loss.py` in a checkout, whose tests
+# check every constant. The statement of a model with your own loss says that these constants are
+# your assumption.
 
 # %%
 mean = table.groupby("loss")["error"].mean()

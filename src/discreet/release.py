@@ -251,8 +251,8 @@ def charge(ledger: Budget, plan: Stated, label: str) -> Receipt | None:
 
         if not isinstance(refusal, BudgetExceeded) or promise.delta == account.delta:
             raise
-        asked = f"epsilon {promise.epsilon:.4g} at delta {promise.delta:.3g} was asked for"
-        raise BudgetExceeded(f"{asked}, and {refusal}") from None
+        asked = f"epsilon {promise.epsilon:.4g} at delta {promise.delta:.3g} was requested"
+        raise BudgetExceeded(f"{asked}, but {refusal}") from None
     return account.receipt(made)
 
 

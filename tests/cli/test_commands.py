@@ -260,7 +260,7 @@ def test_budgets_in_words(tmp_path, capsys):
     ledger.charge(Pure(0.1), label="second", who="bob")
     ledger.charge(Pure(0.3), label="third", who="ann")
     assert str(ledger.remaining()).startswith(
-        "room for about 1 more release like the last one, or one release:"
+        "room for about 1 more release like the last one, or for one pure release"
     )
     assert room(ledger.further(Pure(0.4))) == "no room for another release"
     assert room(ledger.further(Pure(1e-6))) == "room for at least 1000 more releases"

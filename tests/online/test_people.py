@@ -69,9 +69,9 @@ def test_steps_beyond_the_bound_and_without_an_id_add_nothing():
 
 
 def test_every_step_says_whose_it_is():
-    with pytest.raises(ValueError, match="whose it is"):
+    with pytest.raises(ValueError, match="id as group=... at every step"):
         learner().learn_one([0, 0, 0])
-    with pytest.raises(ValueError, match="whose it is"):
+    with pytest.raises(ValueError, match="id as group=... at every step"):
         PrivateFTRL(3, 16).learn_one([0, 0, 0], group="a")
     stream = learner().partial_fit(np.zeros((3, 3)), groups=["a", "b", "a"])
     assert stream._seen == {"a": 2, "b": 1}
@@ -87,7 +87,7 @@ def test_a_file_remembers_whose_steps_were_taken(tmp_path):
     assert again.max_rows_per_group == 2
     # Steps after the last save are lost, and with them whose they were.
     again.learn_one([1, 1, 1], group="c")
-    with pytest.raises(StreamError, match="whose the last steps were"):
+    with pytest.raises(StreamError, match="to which people the last steps belong"):
         PrivateFTRL.resume(tmp_path / "stream")
 
 

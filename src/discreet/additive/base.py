@@ -56,14 +56,14 @@ class AdditiveParameters(PrivateModel):
     feature_bounds: Any = parameter(
         None,
         "(float, float) or list of them",
-        "For arrays in place of a schema: lowest and highest value of every column, or one pair for all. A public "
-        "choice; values outside count as those bounds.",
+        "For arrays, instead of a schema: lowest and highest value of every column, or one pair for all, chosen "
+        "without looking at the data; values outside are clipped.",
     )
     pairs: int | None = parameter(
         None,
         "int",
-        "How many pairs of columns get a shape of their own; the fit chooses and pays for them. None is three where "
-        "public numbers say that they pay, none for small budgets or with ``monotonic``.",
+        "How many pairs of columns get a joint shape; the fit chooses the pairs, within its budget. None is three if "
+        "there are enough records for the budget (docs/additive.md), otherwise, and with ``monotonic``, none.",
     )
     max_bins: int | None = parameter(
         None, "int", "About how many bins a numeric column is cut into; None chooses by public numbers."

@@ -30,7 +30,7 @@ from discreet.display.console import say, table, working
 _BARS, _WIDTH = 25, 40
 _PARTS = 3  # of a composed event, in a table
 _RECORDED = "not recorded"
-_LEDGER = argument("path", type=input_file("ledger"), metavar="FILE")
+_LEDGER = argument("path", type=input_file("ledger"), metavar="FILE", help="ledger file")
 
 
 @command(
@@ -46,7 +46,12 @@ _LEDGER = argument("path", type=input_file("ledger"), metavar="FILE")
         metavar="D",
         help="cap on delta, far below 1 / people: 1e-6 is usual",
     ),
-    argument("--neighboring", choices=options.NEIGHBORING, default="replace-one"),
+    argument(
+        "--neighboring",
+        choices=options.NEIGHBORING,
+        default="replace-one",
+        help="which change of the data is hidden (default: replace-one); every charge must use the same one",
+    ),
     argument(
         "--unit",
         choices=("record", "user"),

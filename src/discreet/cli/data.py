@@ -208,9 +208,17 @@ def describe(arguments: argparse.Namespace) -> None:
     "demo",
     "train private models on a synthetic cohort and show what it costs",
     "Invent a hospital cohort, train with and without privacy, charge a ledger.",
-    argument("--people", type=count, default=50_000, metavar="N", help="at least 2000 (default: 50000)"),
     argument(
-        "--output", metavar="FOLDER", help="keep cohort, schema and ledger here, for the other commands"
+        "--people",
+        type=count,
+        default=50_000,
+        metavar="N",
+        help="number of people, at least 2000 (default: 50000)",
+    ),
+    argument(
+        "--output",
+        metavar="FOLDER",
+        help="write the cohort, its schema and a ledger to this folder, to try other commands on",
     ),
     examples=("discreet demo", "discreet demo --people 5000 --output cohort"),
 )

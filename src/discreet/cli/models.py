@@ -197,7 +197,7 @@ def _varied(text: str) -> tuple[str, list[Any]]:
 
 @command(
     "search",
-    "train several candidates and keep the best, privately, for one price",
+    "train several candidates and keep the best; one epsilon covers everything",
     "Search among candidates of one linear model, such as bounds or penalties; the stated epsilon covers training and "
     "choosing. The model file holds the chosen model. The running time reveals the number of tries: keep it secret.",
     *DATA,
@@ -323,7 +323,7 @@ def _released(found: Any, public: Any) -> dict[str, Any]:
 
 @command(
     "plan-transfer",
-    "what a fit of teachers and a student would cost (also: plan transfer)",
+    "show how many teachers a private transfer needs (also: plan transfer)",
     "Print how many teachers, which aggregator and how much agreement a private transfer needs. Reads no data.",
     argument(
         "--rows",

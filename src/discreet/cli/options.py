@@ -308,13 +308,16 @@ GUARANTEE = (
         "--epsilon", type=epsilon, required=True, metavar="E", help="privacy budget; smaller is more private"
     ),
     argument(
-        "--delta", type=fraction, metavar="D", help="probability of exceeding epsilon (default: 1 / rows^2)"
+        "--delta",
+        type=fraction,
+        metavar="D",
+        help="probability that epsilon does not hold (default: 1 / rows^2)",
     ),
     argument(
         "--neighboring",
         choices=NEIGHBORING,
         default="replace-one",
-        help="which data sets must be indistinguishable",
+        help="which change of the data is hidden: a row replaced (default), added or removed, or blanked out",
     ),
 )
 
@@ -332,7 +335,12 @@ def schema_file(help: str, *, required: bool = False) -> Argument:
 
 LEDGER = (
     ledger_file("ledger to charge, see `discreet ledger create`"),
-    argument("--max-rows", type=count, metavar="N", help="public bound on the rows, under add-remove-one"),
+    argument(
+        "--max-rows",
+        type=count,
+        metavar="N",
+        help="public upper bound on the number of rows, under add-remove-one",
+    ),
 )
 DATA = (
     argument("data", type=input_file("file"), metavar="DATA", help="private table, .csv or .parquet"),

@@ -128,12 +128,17 @@ def _subgroups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any
 @command(
     "intervals",
     "private confidence intervals for the coefficients of a linear or logistic model",
-    "Compute intervals for the population's coefficients that cover noise and sampling; they are charged in addition "
-    "to the model. For logistic models of two classes, ridge and least squares.",
+    "Compute confidence intervals for the coefficients in the population, which include noise and sampling error. They "
+    "use an epsilon of their own. For logistic models of two classes, ridge and least squares.",
     MODEL_FILE,
     *DATA,
     argument("--epsilon", type=epsilon, required=True, metavar="E", help="budget of the intervals"),
-    argument("--delta", type=fraction, metavar="D", help="default: 1 / rows^2"),
+    argument(
+        "--delta",
+        type=fraction,
+        metavar="D",
+        help="probability that epsilon does not hold (default: 1 / rows^2)",
+    ),
     *LEDGER,
     MAX_ROWS_PER_GROUP,
     argument(
@@ -223,7 +228,7 @@ class _Named:
 
 @command(
     "verify",
-    "recompute the epsilon that a model file claims",
+    "check a model file: its epsilon, its charge in a ledger, its signature",
     "Check that a model file is intact and that its claimed epsilon follows from its events; with --key, who signed "
     "it; with --ledger, which charge paid for it. Exit code 1 if anything is wrong.",
     MODEL_FILE,
@@ -247,8 +252,8 @@ def verify(arguments: argparse.Namespace) -> None:
 @command(
     "audit",
     "attack a model's guarantee and replay its mechanisms on worst-case neighbors",
-    "Fit the same configuration many times on synthetic worst-case neighbors and bound epsilon from below. Reads no "
-    "private data and charges no ledger.",
+    "Try to refute a privacy claim: fit the same configuration many times on two synthetic worst-case data sets that "
+    "differ in one record, and bound epsilon from below. Reads no private data and charges no ledger.",
     argument(
         "subject",
         metavar="MODEL_OR_ESTIMATOR",

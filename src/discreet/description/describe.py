@@ -60,8 +60,9 @@ def describe(
         or a query (docs/scale.md), which is read in batches.
     schema : public domains of the columns. All are described, including the target: bounded numbers by counts, mean and
         quantiles; categories, truth values and given intervals by counts; text by how many cells have any.
-    epsilon, delta, neighboring : the price of the whole description. None for delta is 1 / n_samples**2, which needs 32
-        rows; 0 gives Laplace noise. More columns and tables need more noise; more categories do not.
+    epsilon, delta, neighboring : privacy budget and relation of the whole description. None for delta is 1 /
+        n_samples**2, which needs 32 rows; 0 gives Laplace noise. More columns and tables need more noise; more
+        categories do not.
     pairs : pairs of column names, for two-way tables of their histograms.
     quantiles : levels between 0 and 1.
     bins : number of bins of a number's histogram, from 2 to 64; or a dictionary by column name (16 for the others). The

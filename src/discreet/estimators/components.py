@@ -85,7 +85,7 @@ class PrivatePCA(TransformerMixin, PrivateModel):  # type: ignore[misc]
     center: bool = parameter(
         True,
         "bool",
-        "Whether the mean of the rows is released, for a part of the budget, and taken off. Not possible under "
+        "Whether the mean of the rows is released, for a part of the budget, and subtracted. Not possible under "
         '"add-remove-one": take public constants off the columns there.',
     )
     method: str | NoisyComponents = parameter(

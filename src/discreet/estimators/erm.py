@@ -65,7 +65,7 @@ class PrivateERM(PrivateLinearModel):
 
     Notes
     -----
-    {privacy} The bounds that a loss from outside this library declares are believed; the statement says so.
+    {privacy} The bounds that a loss from outside this library declares are assumed to be right; the statement says so.
 
     Examples
     --------

@@ -70,8 +70,8 @@ class _OverL1Ball(EntrywiseModel):
         super()._warn(plan)
         if plan.problem.sparse and isinstance(plan, PacedWalkPlan) and plan.least_seen > _UNSEEN:
             warnings.warn(
-                f"the price is for entries up to feature_bound = {self.feature_bound:g}, and a column rises above "
-                f"the noise only if its entries are about {plan.least_seen:.2g} times that on average over all "
+                f"the noise is made for entries up to feature_bound = {self.feature_bound:g}, and a column rises above "
+                f"it only if its entries are about {plan.least_seen:.2g} times that on average over all "
                 "records. Rows of norm 1 have smaller entries: declare the largest one as feature_bound, use 0 and 1 "
                 "for absent and present, or choose max_columns of PrivateSparseLogisticRegression",
                 NoiseWarning,

@@ -71,6 +71,13 @@ def _described(field: dataclasses.Field[Any]) -> str:
     return f"{field.name} : {about['kind']}{default}\n{wrapped}"
 
 
+CHANGES = {
+    "replace-one": "replacing it",
+    "add-remove-one": "adding or removing it",
+    "zero-out": "blanking it out",
+}
+
+
 def budget(what: str, *, positional: bool = True) -> Any:
     """Declare ``epsilon``: the budget of ``what``."""
     about = f"Privacy budget of {what}, in nats. Smaller is more private."
@@ -81,14 +88,16 @@ def exceeding(size: str, remark: str = "") -> Any:
     """Declare ``delta``, whose default follows from a public size."""
     default = f"None is 1 / {size}**2{', ' if remark else ''}{remark}."
     return parameter(
-        None, "float", f"Probability with which epsilon may be exceeded; {default}", positional=True
+        None, "float", f"Probability that the bound by epsilon fails; {default}", positional=True
     )
 
 
 def relation(remark: str, *names: str) -> Any:
     """Declare ``neighboring``, with the relations that are supported; all of them by default."""
-    listed = ", ".join(f'"{name}"' for name in names or ("replace-one", "add-remove-one", "zero-out"))
-    about = f"Which data sets must be indistinguishable. {remark}"
+    names = names or tuple(CHANGES)
+    listed = ", ".join(f'"{name}"' for name in names)
+    *others, last = (CHANGES[name] for name in names)
+    about = f"Which change of one record is hidden: {', '.join(others)} or {last}. {remark}"
     return parameter("replace-one", f"{{{listed}}}", about)
 
 
@@ -134,8 +143,9 @@ class PrivacyParameters(ShowsPromise, Habits, Charged, BaseEstimator):  # type: 
     max_rows_per_group: int | None = parameter(
         None,
         "int",
-        "With ``fit(..., groups=ids)``: how many rows of one person are used at most. The promise then covers all "
-        "rows of a person, and the number of people is public instead of the number of rows. A public choice.",
+        "With ``fit(..., groups=ids)``: how many rows of one person are used at most. The guarantee then covers all "
+        "rows of a person, and the number of people is public instead of the number of rows. Choose it without "
+        "looking at the data.",
     )
 
 
@@ -143,9 +153,11 @@ class PrivacyParameters(ShowsPromise, Habits, Charged, BaseEstimator):  # type: 
 class LinearParameters(PrivacyParameters):
     """Parameters of all linear models."""
 
-    solver: str | Solver = parameter("auto", "str or solver object", '"auto" chooses by public facts.')
+    solver: str | Solver = parameter(
+        "auto", "str or solver object", 'Training algorithm; "auto" chooses by public facts.'
+    )
     random_state: Any = parameter(
-        None, "None, int or SeedSequence", "Repeatability of optimizers; never of the privacy noise."
+        None, "None, int or SeedSequence", "Seed of optimizers; never of the privacy noise."
     )
 
 
@@ -172,21 +184,24 @@ def norm_bound() -> Any:
     return parameter(
         1.0,
         "float",
-        "Largest L2 norm of a row, the intercept's 1 included; longer rows are scaled down. A public choice.",
+        "Largest L2 norm of a row, including the intercept's 1; longer rows are scaled down to it. Choose it without "
+        "looking at the data.",
     )
 
 
 def entry_bound() -> Any:
     """Declare ``feature_bound`` of models whose entries are bounded one by one."""
     return parameter(
-        1.0, "float", "Largest absolute entry of X; larger entries are clipped. A public choice."
+        1.0,
+        "float",
+        "Largest absolute entry of X; larger entries are clipped. Choose it without looking at the data.",
     )
 
 
 def intercept() -> Any:
     """Declare ``fit_intercept``."""
     return parameter(
-        True, "bool", "Whether to add a constant column (regularized and perturbed like every other)."
+        True, "bool", "Whether to fit an intercept, as the coefficient of a constant column like every other."
     )
 
 
@@ -195,8 +210,8 @@ def ridge() -> Any:
     return parameter(
         None,
         "float",
-        "Ridge coefficient relative to the mean loss; None chooses one from public numbers. Raised where the privacy "
-        "proof needs more.",
+        "Ridge coefficient relative to the mean loss; None chooses one from public numbers. If the privacy proof needs "
+        "a larger one, it is raised.",
     )
 
 
@@ -205,7 +220,7 @@ def public_weights() -> Any:
     return parameter(
         None,
         "dict",
-        "Weights of the losses of classes, {label: weight}, public numbers; labels that are left out have 1. The noise "
+        "Public weights of the classes, {label: weight}; labels that are left out have weight 1. The noise "
         "grows with the largest weight, and probabilities are those of the reweighted classes. Moving the threshold "
         "after the fit is usually better. Needs ``classes``; solvers whose proof needs the plain loss refuse it.",
     )
@@ -214,7 +229,9 @@ def public_weights() -> Any:
 def solver_choice(*names: str) -> Any:
     """Declare ``solver`` of models for which these solvers were proved and measured."""
     listed = ", ".join(f'"{name}"' for name in names)
-    return parameter("auto", "str or solver object", f'"auto" chooses by public facts; or {listed}.')
+    return parameter(
+        "auto", "str or solver object", f'Training algorithm; "auto" chooses by public facts; or {listed}.'
+    )
 
 
 def coefficient_set(units: str) -> Any:
@@ -222,6 +239,6 @@ def coefficient_set(units: str) -> Any:
     return parameter(
         None,
         "set of `discreet.sets`",
-        f"Where the coefficients must lie, the intercept last. {units} "
+        f"Set to which the coefficients are confined, the intercept last. {units} "
         '"frank-wolfe", "mirror-descent", "noisy-gd", "objective" and "output" support sets.',
     )

@@ -66,19 +66,19 @@ def evaluate(
     """Compute metrics of a released model on private held-out records, with noise and confidence intervals.
 
     Classifiers: accuracy, recall, precision, confusion matrix and, with ``predict_proba``, AUC of probabilities rounded
-    to ``bins`` equal bins: of two classes also the calibration and the mean of the exact probabilities minus the
-    observed share; of up to ten classes the AUC of each against the rest and their mean. Regressors: R^2 and mean
+    to ``bins`` equal bins. For two classes also the calibration, and the mean of the exact probabilities minus the
+    observed frequency; for up to ten classes the AUC of each against the rest, and their mean. Regressors: R^2 and mean
     squared error.
 
     Parameters
     ----------
     model : a fitted model that is already released; anything with ``predict``, pipelines included.
-    X, y : private records the model was not trained on, or the interval is about training data. ``X`` is whatever
-        the model takes; the order of a frame's columns is the model's to check. Or a source, such as a folder or a
-        query (docs/scale.md), which the model is asked about block by block.
+    X, y : private records that the model was not trained on (otherwise the interval is about training data). ``X`` is
+        whatever the model takes; the order of a frame's columns is the model's to check. Or a source, such as a folder
+        or a query (docs/scale.md), which the model is asked about block by block.
     target : name of the column of labels, if they are a column of X.
-    epsilon, delta, neighboring : the price of the whole evaluation; delta None is 1 / n_samples**2, which needs 32
-        records, delta 0 gives Laplace noise.
+    epsilon, delta, neighboring : privacy budget and relation of the whole evaluation; delta None is 1 / n_samples**2,
+        which needs 32 records, delta 0 gives Laplace noise.
     confidence : confidence of each interval, for noise and sampling together.
     bins : number of bins of probabilities, from 2 to 10,000.
     by : one value per record, for metrics of subgroups.

@@ -123,19 +123,20 @@ def coefficient_intervals(
     model : fitted `PrivateLogisticRegression` (two classes), `PrivateRidge` or `PrivateLinearRegression`; it provides
         the starting point, the bounds and the relation.
     X, y : private records, those of the fit or others; rows in the form the model takes.
-    epsilon, delta : the price of the intervals, in addition to the model's; delta None is 1 / n_samples**2, which needs
-        32 records.
-    level : probability that one interval covers, in the limit of many records. The claim is asymptotic, and measured
-        (docs/uncertainty.md).
+    epsilon, delta : privacy budget of the intervals, in addition to the model's; delta None is 1 / n_samples**2, which
+        needs 32 records.
+    level : probability that one interval covers, in the limit of many records; docs/uncertainty.md has measurements for
+        finite numbers.
     robust : False assumes the model (logistic, or errors of equal variance); True also estimates the spread of
         gradients, which is valid for any distribution of the records but needs more of them.
     steps : Newton steps; None is 1 for the squared loss, where one is exact, and 3 for the logistic. If the starting
         model is so far off that the last step is still long, the intervals are infinite. More steps come nearer, but
         each takes part of epsilon.
     levels : groups of columns of which one is 1 in every row, such as the levels of a category: ``schema.levels``, the
-        default for a model that was loaded with its schema. Together they repeat the intercept, so no number of
-        records determines all of them. The first of each group is left out as the reference, and the others are
-        differences from it; a row without any of them, such as a missing cell, counts as the reference.
+        default for a model that was loaded with its schema. Together they add up to the intercept's column, so no
+        number of records determines all of their coefficients. The first of each group is left out as the reference,
+        and the others are differences from it; a row without any of them, such as a missing cell, counts as the
+        reference.
     n_samples : public upper bound on the number of rows, under "add-remove-one".
     groups : ids of people, one per row; the guarantee then covers all rows of a person. None protects single rows.
         Required if the model was fitted with groups.

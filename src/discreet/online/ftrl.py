@@ -191,7 +191,7 @@ class TreePlan(FTRLPlan):
 
 @estimator
 class PrivateFTRL(PrivateStream):
-    """Choose among ``n_actions`` actions, step by step, nearly as well as the best of them in hindsight.
+    """Choose one of ``n_actions`` actions in every step, nearly as well as the best single action in hindsight.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ class PrivateFTRL(PrivateStream):
     Notes
     -----
     Privacy: (epsilon, delta)-DP of the sequence of actions of an epoch, for costs that may depend on all earlier
-    actions; unit: one step, or all steps of a person. Sums, softmax weights and the object itself are not covered. The
+    actions; unit: one step, or all steps of a person. The object itself, with its sums and weights, is not covered. The
     bound on the regret is for streams that do not react to the actions; privacy needs no such condition.
 
     Examples
@@ -285,7 +285,9 @@ class PrivateFTRL(PrivateStream):
             if self._action is None:
                 self._check_open()
                 if self.step > plan.horizon:
-                    raise HorizonReached("the last action was lost; all steps of this stream have been used")
+                    raise HorizonReached(
+                        "all steps of this stream have been used, and the last action was lost"
+                    )
                 self._reserve(self.step + 1)
                 if isinstance(plan, SamplingPlan):
                     self._action = plan.draw.select(-self._sums * plan.quantum, self._source())

@@ -157,7 +157,7 @@ class PrivateOnlineLinearModel(PrivateStream):
         if (self.classes is None) == (self.target_bounds is None):
             raise ValueError(
                 "declare classes=[..., ...] for a classifier or target_bounds=(lowest, highest) for a regressor, and "
-                "not both: they cannot be read off a stream"
+                "not both, because they cannot be read from a stream"
             )
         if self.classes is not None and len({*np.asarray(self.classes).tolist()}) != 2:
             raise ParameterError("classes", f"must list two different labels, got {self.classes!r}")

@@ -199,8 +199,8 @@ class PrivateStream(StreamParameters):
         check_people(row, group)
         if (group is None) != (self.max_rows_per_group is None):
             raise ValueError(
-                "max_rows_per_group protects all steps of a person, so every step needs to say whose it is: pass "
-                "group=...; leave both out to protect single steps"
+                "max_rows_per_group protects all steps of a person: pass the person's id as group=... at every step, "
+                "or leave both out to protect single steps"
             )
         if group is None:
             return None
@@ -285,7 +285,9 @@ class PrivateStream(StreamParameters):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise HorizonReached("this stream was closed, and its answers are bound to its charge")
+            raise HorizonReached(
+                "this stream was closed and takes no more steps; make a new learner, which is charged again"
+            )
 
     def _advance(self) -> Any:
         """Count one step before using anything of it; at the horizon, start a new epoch or refuse."""
@@ -299,7 +301,7 @@ class PrivateStream(StreamParameters):
                 )
             if self._file is not None:
                 raise HorizonReached(
-                    "a new epoch is a new stream: continue with a learner of its own, and save it to a new file"
+                    "a new epoch needs a file of its own: make a new learner, and save it to a new path"
                 )
             self._bind()
             self._begin()
@@ -382,8 +384,8 @@ class PrivateStream(StreamParameters):
             learner = cls(**content["parameters"])
             if learner.max_rows_per_group is not None and spent["reserved"] > content["step"]:
                 raise StreamError(
-                    f"{path} does not know whose the last steps were, which is needed to protect people: it was not "
-                    "saved before it was closed. Start a new stream"
+                    f"{path} was not saved before it was closed, so it does not record to which people the last steps "
+                    "belong, and cannot protect them. Start a new stream"
                 )
             learner._plan = learner.plan()
             learner._paid = _price(learner._plan)

@@ -21,7 +21,7 @@ class NoLedgerWarning(PrivacyWarning):
 
 
 class Neighboring(enum.StrEnum):
-    """The pairs of data sets that must be indistinguishable.
+    """The change of one record that a guarantee hides: which pairs of data sets must be hard to tell apart.
 
     ``REPLACE_ONE``: one record is replaced by another; the number of records is public.
     ``ADD_REMOVE_ONE``: one record is present or absent; the number of records is private.
@@ -100,9 +100,9 @@ class Guarantee:
     epsilon : float
         In nats, greater than 0.
     delta : float, default 0.0
-        Probability with which epsilon may be exceeded, at least 0 and less than 1.
+        Probability that the bound by epsilon fails, at least 0 and less than 1.
     neighboring : Neighboring
-        Which data sets must be indistinguishable.
+        Which change of one record is hidden.
     unit : {"record", "user", "label of one record", "all labels of one user"}
         What differs between neighbors.
     kind : {"dp", "joint-dp"}

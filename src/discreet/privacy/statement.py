@@ -307,7 +307,7 @@ def promise_of(guarantee: Guarantee) -> str:
 def _in_words(promise: Guarantee) -> str:
     odds = math.exp(min(promise.epsilon, 700.0))
     return (
-        f"whatever anyone learns from this release, the odds of it change by a factor of at most {odds:.4g} "
+        f"the odds of any conclusion drawn from this release change by a factor of at most {odds:.4g} "
         f"when one {promise.unit} changes, except with probability about {promise.delta:.2g}"
         + (f"; {promise.doubt}" if promise.doubt else "")
     )

@@ -74,9 +74,9 @@ def state(
 class PrivateMatrixCompletion(ShowsPromise, Habits, Charged, BaseEstimator):  # type: ignore[misc]
     """Recommend items under user-level joint differential privacy.
 
-    ``fit`` releases the item side (effects, popularity, latent directions) with noise; it may be published. A user's
-    predictions are computed from that release and the user's own row, by ``predict``, ``recommend`` and ``fold_in``,
-    which need nothing else and treat new and old users alike. The fitted object holds no user data.
+    ``fit`` releases numbers about the items (effects, popularity, latent directions) with noise; they may be published.
+    ``predict``, ``recommend`` and ``fold_in`` compute a user's predictions from these numbers and the user's own row.
+    They need nothing else, and treat new and old users alike. The fitted object holds no user data.
 
     Parameters
     ----------
@@ -84,7 +84,8 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, Charged, BaseEstimator):  # 
 
     Attributes
     ----------
-    model_ : the released item side (`discreet.recommend.item_models`); its methods are the local step.
+    model_ : the released numbers about items (`discreet.recommend.item_models`); its methods compute predictions for a
+        user.
     items_ : catalog, in the order of predictions.
     method_ : the method that ran.
     privacy_ : the `PrivacyStatement`; print it.

@@ -469,7 +469,7 @@ class PrivateSelection(PrivateSearch):
 class PrivateSearchCV(PrivateSearch):
     """Search over a grid of parameters with the interface of scikit-learn's ``GridSearchCV``, for one stated epsilon.
 
-    Records are held out once instead of in folds, because every fold would have to be paid for. For the same reason
+    Records are held out once instead of in folds, because every fold would use budget. For the same reason
     there is no refit on all records.
 
     Parameters

@@ -84,7 +84,7 @@ class Schema:
     Notes
     -----
     Privacy: everything in a schema must be known without looking at the private table: from a code book, a form, the
-    law. Bounds or categories read off the private data would be a release that was not paid for. The transform is
+    law. Bounds or categories read from the private data would be a release that is not accounted for. The transform is
     fixed, works row by row, spends no budget, and reports no counts of missing, clipped or unknown cells.
 
     Examples

@@ -63,8 +63,8 @@ class TransferParameters(Charged):
     n_jobs: int | None = parameter(
         None,
         "int",
-        "Processes for the teachers, as in joblib. Models inside a teacher run sequentially, ignoring their own "
-        "n_jobs; threads take turns, because they share the global generators.",
+        "Number of processes that train teachers, as in joblib. Models inside a teacher run sequentially, ignoring "
+        "their own n_jobs; threads take turns, because they share the global generators of random numbers.",
     )
     random_state: Any = parameter(
         None,
@@ -79,10 +79,12 @@ class VoteParameters(TransferParameters):
 
     _: KW_ONLY
     max_unstable: int | str = parameter(
-        "auto", 'int or "auto"', "Unstable questions after which sparse vector halts."
+        "auto",
+        'int or "auto"',
+        "Number of questions on which teachers disagree after which sparse vector stops.",
     )
     expected_unstable: float | None = parameter(
-        None, "float", 'Public guess of the share of questions on which teachers disagree, used by "auto".'
+        None, "float", 'Public guess of the fraction of questions on which teachers disagree, used by "auto".'
     )
 
 
@@ -215,7 +217,7 @@ def _array(name: str, X: Any) -> NDArray[Any]:
     if any(cell_text(cell) is not None for cell in cells[np.isnan(numbers)]):
         raise ParameterError(
             name,
-            "is no array and cannot be read as rows of numbers, all of the same length",
+            "is not an array, and cannot be read as rows of numbers of the same length",
             "for other contents pass a data frame, or an array with dtype=object. Nothing was charged.",
         )
     return numbers

@@ -58,11 +58,11 @@ def _listed(student: Any) -> list[Any]:
 
 @estimator
 class PrivateTransferClassifier(ClassifierMixin, base.VoteParameters, TransferModel):  # type: ignore[misc]
-    """Any classifier, made private by agreement: disjoint teachers label public rows, a student learns them.
+    """Any classifier, made private by voting: teachers label public rows, a student learns from the labels.
 
-    The private records are split into disjoint chunks, one model is trained on each, and the models vote on public,
-    unlabeled rows. Released are noisy votes (shares, plurality), or the winners that no single record can change
-    (sparse vector). The student trained on them is an ordinary model that may be used without limit.
+    The private records are split into disjoint chunks, one model (a teacher) is trained on each, and the teachers vote
+    on public, unlabeled rows. Either noisy votes are released (shares, plurality), or the winners that no single record
+    can change (sparse vector). The student trained on them is an ordinary model that may be used without limit.
 
     Parameters
     ----------
@@ -81,12 +81,12 @@ class PrivateTransferClassifier(ClassifierMixin, base.VoteParameters, TransferMo
 
     Notes
     -----
-    Privacy: Relation ``neighboring``; one record changes one teacher (two where whole users are exchanged, because
-    ids decide the chunk), hence one vote per question or one opinion of bounded length. Event: see ``plan``. Chunks
-    that are empty, that hold one class, or whose model fails give a vote that depends on the chunk alone, never an
-    error. NumPy's and Python's global generators, and every ``random_state`` inside ``estimator``, are set from the
-    teacher's own seed while it trains and votes, and restored afterwards; ``privacy_`` names what cannot be
-    reached. Assumes that ``X_public`` is public.
+    Privacy: Relation ``neighboring``; one record changes one teacher (two where whole users are exchanged,
+    because ids decide the chunk), and with it one vote per question, or one vector of votes of bounded norm. Event: see
+    ``plan``. Chunks that are empty, that hold one class, or whose model fails give a vote that depends on the chunk
+    alone, never an error. NumPy's and Python's global generators, and every ``random_state`` inside ``estimator``, are
+    set from the teacher's own seed while it trains and votes, and restored afterwards; ``privacy_`` names what cannot
+    be reached. Assumes that ``X_public`` is public.
 
     Examples
     --------
@@ -103,11 +103,11 @@ class PrivateTransferClassifier(ClassifierMixin, base.VoteParameters, TransferMo
     student: Any = parameter(
         None,
         "classifier, regressor or list of them",
-        "Trained on the public rows; None uses ``estimator``, with larger leaves if it has leaves and released votes "
-        "speak for them. A classifier learns the winners, weighted by their noisy lead where its ``fit`` takes "
-        "weights; a regressor learns the noisy votes, and the class with the highest prediction wins. Of a list the "
-        "one is taken that agrees best with released votes it was not trained on, which costs no privacy. Noise wants "
-        "students that average: large leaves, strong penalties, many trees.",
+        "Model that is trained on the public rows; None uses ``estimator``, for trees with larger leaves if these "
+        "agree better with released votes. A classifier learns the winners, weighted by their noisy lead if its "
+        "``fit`` takes weights; a regressor learns the noisy votes, and the class with the highest prediction wins. "
+        "Of a list, the one is chosen that agrees best with released votes it was not trained on, which costs no "
+        "privacy. Choose students that average out noise: large leaves, strong penalties, many trees.",
         positional=True,
     )
     n_teachers: int | str = base.teachers_count("takes what the aggregator needs")
@@ -117,7 +117,7 @@ class PrivateTransferClassifier(ClassifierMixin, base.VoteParameters, TransferMo
         "auto",
         '{"auto", "shares", "sparse-vector", "plurality", "confident"}',
         '"shares" releases the noisy votes of all classes, from which a student learns most. "sparse-vector" pays only '
-        "for unstable questions, and suits teachers that mostly agree and very many public rows. "
+        "for questions on which teachers disagree, and suits teachers that mostly agree and very many public rows. "
         '"plurality" releases noisy winners only, "confident" those with enough votes. "auto" takes shares if neither '
         "``expected_unstable`` nor ``max_unstable`` is given.",
         positional=True,
@@ -127,7 +127,7 @@ class PrivateTransferClassifier(ClassifierMixin, base.VoteParameters, TransferMo
     label_private: bool = parameter(
         False,
         "bool",
-        "All columns are public and only labels are protected; then X itself may be used as ``X_public``.",
+        "Whether all columns are public and only labels are protected; X itself may then be used as ``X_public``.",
     )
     X_public: Any = parameter(None, "array or data frame", "Public rows, for tools that call ``fit(X, y)``.")
 

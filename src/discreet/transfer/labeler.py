@@ -47,8 +47,8 @@ class PrivateLabeler(base.VoteParameters, HeldStream):
 
     The budget is charged once, by ``fit``, for the whole stream. By default every question gets the winner of a noisy
     plurality, and the stream ends after ``n_queries`` of them. With ``aggregator="sparse-vector"``, or a number of
-    refusals ``max_unstable``, stable answers are free and only abstentions count: right for teachers that almost always
-    agree, and for very long streams. Questions may depend on earlier answers.
+    refusals ``max_unstable``, answers on which teachers agree use no budget and only abstentions count; this suits
+    teachers that almost always agree, and very long streams. Questions may depend on earlier answers.
 
     Unless the questions are known beforehand, the teachers are kept until the stream halts. If all questions come from
     a public ``pool``, the teachers vote on it once, in ``fit``, and only their votes are kept.
@@ -70,10 +70,10 @@ class PrivateLabeler(base.VoteParameters, HeldStream):
     Until it halts, the labeler itself is as private as the data: it holds the teachers, or their votes on the pool,
     and the noise of the running threshold. Publish its answers, never the object or its file. Pickling, copying and
     forking are refused, because two copies would spend one budget twice; ``save`` keeps a stream in one file that only
-    the last holder can use. No file can prevent that a copy of it is continued, too. When the stream halts, or with
-    ``close``, its answers are bound to the charge (the ledger stores their `answers_digest`), and teachers, votes and
-    the threshold are deleted, in the file as well. Only the number and names of the private table's columns remain,
-    which are public.
+    the last holder can use. The library cannot prevent that a copy of the file is continued, too. When the stream
+    halts, or with ``close``, its answers are bound to the charge (the ledger stores their `answers_digest`), and
+    teachers, votes and the threshold are deleted, in the file as well. Only the number and names of the private
+    table's columns remain, which are public.
 
     Examples
     --------

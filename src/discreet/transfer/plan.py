@@ -340,7 +340,7 @@ def plan_transfer(
             f"{max(2, n_samples // _LEAST_ROWS)}"
         )
     if n_samples < 2:
-        raise ValueError("two teachers at least are needed, and so are two records")
+        raise ValueError("a transfer needs at least two teachers, and so at least two records")
     sizes = _Sizes(guarantee, n_samples, n_classes, n_queries, changed)
     share = _EXPECTED_UNSTABLE if expected_unstable is None else expected_unstable
     expected = max(1, math.ceil(share * n_queries)) if unstable is None else unstable

@@ -52,9 +52,7 @@ class Spent:
         if self.n_charges == 0:
             return "nothing spent"
         charges = f"{self.n_charges} charge{'' if self.n_charges == 1 else 's'}"
-        return (
-            f"epsilon {number(self.epsilon)} at delta {self.delta:g} spent by {charges} ({self.neighboring})"
-        )
+        return f"epsilon {number(self.epsilon)} at delta {self.delta:g} is spent, by {charges} ({self.neighboring})"
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class Remaining:
     def __str__(self) -> str:
         if self.like_last is None or self._empty:
             return self.largest
-        return f"{room(self.like_last)} like the last one, {'or' if self.like_last else 'but'} {self.largest}"
+        return f"{room(self.like_last)} like the last one, {'or' if self.like_last else 'but'} for {self.largest}"
 
     @property
     def _empty(self) -> bool:
@@ -102,12 +100,12 @@ class Remaining:
             return "nothing remains: the first charge took the whole cap"
         if self._empty:
             return "nothing further is sure to fit"
-        pure = f"a pure one of epsilon {number(self.pure_epsilon)}"
+        pure = f"one pure release of epsilon {number(self.pure_epsilon)}"
         if math.isinf(self.noise_multiplier):
             none = "; no Gaussian noise fits any more" if self.delta > 0 else ""
-            return f"one release: {pure}{none} ({self.neighboring})"
+            return f"{pure}{none} ({self.neighboring})"
         return (
-            f"one release: Gaussian noise of multiplier {number(self.noise_multiplier)} or more "
+            f"one release with Gaussian noise of multiplier {number(self.noise_multiplier)} or more "
             f"(epsilon {number(self.epsilon)} at delta {self.delta:g}), or {pure} ({self.neighboring})"
         )
 
@@ -188,7 +186,7 @@ class Ledger:
     >>> ledger.charge(Pure(0.7), label="histogram").sequence
     1
     >>> print(ledger.spent())
-    epsilon 0.7 at delta 0 spent by 1 charge (replace-one)
+    epsilon 0.7 at delta 0 is spent, by 1 charge (replace-one)
     >>> ledger.charge(Pure(0.4))
     Traceback (most recent call last):
         ...
@@ -324,7 +322,7 @@ class Ledger:
             raise LedgerError(
                 f"the ledger {self.path} promises privacy per {self.unit} and the charge is per {unit}, which under "
                 f"{self.neighboring} does not cover it. {_OTHER_UNITS.get(unit, 'It protects labels only')}. A second "
-                f"ledger with unit={unit!r} would be a second budget for the same people: what both promise adds up"
+                f"ledger with unit={unit!r} would be a second budget for the same people, and what both reveal adds up"
             )
         if unit == "user" and self.unit == "record":
             warnings.warn(
@@ -493,8 +491,8 @@ class Ledger:
                 "tighter"
             )
         return (
-            f"{asked} does not fit under {cap} of {self.path}, and nothing was charged. So far {spent}; what "
-            f"would fit: {self._remaining(account)}. {advice}"
+            f"{asked} does not fit under {cap} of {self.path}, and nothing was charged. So far {spent}. "
+            f"Still available: {self._remaining(account)}. {advice}"
         )
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
