@@ -108,6 +108,7 @@ class SparkRows(KeptRows):
         if schema is None and target is None and labeled:
             raise ValueError("name the column of labels: fit(frame, target='y')")
         reading: Reading
+        told: Reading
         if schema is None:
             reading = numbers = Numbers.of(table, target, None, classes, bad_rows)
             chosen, told = table.packed(numbers)
