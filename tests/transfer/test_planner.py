@@ -133,7 +133,7 @@ def test_the_command_prints_the_plan(capsys):
         == 0
     )
     text = capsys.readouterr().out
-    assert "shares: nothing is known of the agreement" in text
+    assert "shares: nothing is known about how well teachers agree" in text
     assert "No data was read" in text
     assert (
         main(["plan", "transfer", "--rows", "10", "--queries", "5", "--epsilon", "1", "--teachers", "20"])

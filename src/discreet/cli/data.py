@@ -109,7 +109,7 @@ def check(arguments: argparse.Namespace) -> None:
     say("PRIVATE: exact counts of single people's cells. Do not publish them; nothing was charged.\n")
     table(
         f"{arguments.data}: {found.n_rows} rows",
-        ("column", "kind", "missing", "unknown or out of bounds", "meaningless"),
+        ("column", "kind", "missing", "unknown or out of bounds", "unreadable"),
         [(one.column, one.kind, one.missing, one.unexpected, one.meaningless) for one in found.columns],
     )
     say()
@@ -121,7 +121,7 @@ def check(arguments: argparse.Namespace) -> None:
                 folded=True,
             )
     say(
-        f"Rows that a fit with --bad-rows null would skip, because of meaningless cells or a missing label: "
+        f"Rows that a fit with --bad-rows null would skip, because of unreadable cells or a missing label: "
         f"{found.n_left_out}. All others are used, with numbers clipped to their bounds and unknown words as zeros or "
         "in their bucket.",
         folded=True,

@@ -223,8 +223,8 @@ class TransferPlan(ShowsPlan):
 NO_STREAM = "aggregator='shares' answers all questions at once; for a stream choose another one"
 _WORDS = {
     "shares": (
-        "teachers on disjoint chunks, the sum of their opinions with Gaussian noise",
-        "Gaussian mechanism (Balle and Wang, 2018) on opinions of bounded length, docs/proofs/vote-shares.md theorem 1",
+        "teachers on disjoint chunks, the sum of their vote shares with Gaussian noise",
+        "Gaussian mechanism (Balle and Wang, 2018) on vectors of bounded norm, docs/proofs/vote-shares.md theorem 1",
     ),
     "sparse-vector": (
         "teachers on disjoint chunks, stable votes released by sparse vector with one-sided noise",
@@ -317,8 +317,8 @@ def plan_transfer(
     Examples
     --------
     >>> print(plan_transfer(Guarantee(1.0, 1e-6), 494_000, 2, 5_000))
-    Plan: teachers on disjoint chunks, the sum of their opinions with Gaussian noise
-      aggregator                            shares: nothing is known of the agreement, ...
+    Plan: teachers on disjoint chunks, the sum of their vote shares with Gaussian noise
+      aggregator                            shares: nothing is known about how well teachers agree, ...
       guarantee                             (1, 1e-06), replace-one, unit: record
       records, classes, questions           494000, 2, 5000
       teachers                              ...
@@ -348,7 +348,10 @@ def plan_transfer(
     if name == "auto" and unstable is not None:
         name, reason = "sparse-vector", "refusals are counted"
     elif name == "auto" and expected_unstable is None and not stream:
-        name, reason = "shares", "nothing is known of the agreement, and a student averages noisy votes"
+        name, reason = (
+            "shares",
+            "nothing is known about how well teachers agree, and a student averages out noise",
+        )
     elif name == "auto":
         name, reason = _chosen(sizes, teachers, expected, guessed=expected_unstable is not None)
     if name == "shares":
@@ -450,7 +453,10 @@ def _chosen(sizes: _Sizes, teachers: int | None, expected: int, *, guessed: bool
     lead = sizes.lead(sizes.most_teachers if teachers is None else teachers)
     plurality = sizes.plurality()
     if not guessed and plurality.lead_stddev <= lead:
-        return "plurality", "nothing is known of the agreement, and a plurality answers every question"
+        return (
+            "plurality",
+            "nothing is known about how well teachers agree, and a plurality answers every question",
+        )
     stable, plural = sizes.stable_gap(expected), plurality.gap_needed(sizes.n_queries, BETA)
     if stable <= max(plural, lead):
         return (

@@ -52,7 +52,9 @@ class Spent:
         if self.n_charges == 0:
             return "nothing spent"
         charges = f"{self.n_charges} charge{'' if self.n_charges == 1 else 's'}"
-        return f"epsilon {number(self.epsilon)} at delta {self.delta:g} is spent, by {charges} ({self.neighboring})"
+        return (
+            f"epsilon {number(self.epsilon)} at delta {self.delta:g} spent by {charges} ({self.neighboring})"
+        )
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class Ledger:
     >>> ledger.charge(Pure(0.7), label="histogram").sequence
     1
     >>> print(ledger.spent())
-    epsilon 0.7 at delta 0 is spent, by 1 charge (replace-one)
+    epsilon 0.7 at delta 0 spent by 1 charge (replace-one)
     >>> ledger.charge(Pure(0.4))
     Traceback (most recent call last):
         ...
@@ -491,7 +493,7 @@ class Ledger:
                 "tighter"
             )
         return (
-            f"{asked} does not fit under {cap} of {self.path}, and nothing was charged. So far {spent}. "
+            f"{asked} does not fit under {cap} of {self.path}, and nothing was charged. So far: {spent}. "
             f"Still available: {self._remaining(account)}. {advice}"
         )
 
