@@ -286,7 +286,11 @@ def lemmas_of(part: object) -> tuple[str, ...]:
     >>> lemmas_of(Gaussian(1.0))
     ('composition.md#lemma-1', 'composition.md#section-4')
     """
-    kind = part if isinstance(part, type) else type(part)
+    return _lemmas_of_class(part if isinstance(part, type) else type(part))
+
+
+@functools.cache
+def _lemmas_of_class(kind: type) -> tuple[str, ...]:
     names = [f"{base.__module__.removeprefix('discreet.')}.{base.__qualname__}" for base in kind.__mro__]
     return next((PROVED_BY[name] for name in names if name in PROVED_BY), ())
 

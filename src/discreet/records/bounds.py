@@ -34,6 +34,7 @@ _SMALLEST_NORM, _LARGEST_NORM = 2.0**-100, 2.0**100
 _SAFE_SQUARE = LARGEST_ENTRY**2  # below this squared norm, all entries may be valid
 _MAX_COLUMNS = 2**31
 _BLOCK_ENTRIES = 1 << 18
+_BUFFER = 8192  # terms that NumPy adds up without a break
 _SPARSE = (sp.csr_array, sp.csr_matrix)
 
 
@@ -179,7 +180,7 @@ def squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
             if not in_place:
                 np.copyto(copies[: len(block)], block, casting="unsafe")
                 block = copies[: len(block)]
-            yield slice(start, start + len(block)), np.einsum("ij,ij->i", block, block)
+            yield slice(start, start + len(block)), row_products(block)
         return
     for start in range(0, n_rows, 1 << 16):
         indptr = np.asarray(X.indptr[start : start + (1 << 16) + 1], dtype=np.int64)
@@ -189,6 +190,22 @@ def squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         if len(occupied):
             squares[occupied] = np.add.reduceat(entries * entries, indptr[occupied] - indptr[0])
         yield slice(start, start + len(squares)), squares
+
+
+def row_products(rows: NDArray[np.float64], other: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Multiply every row by another vector, by default by itself, in an order that no other row changes.
+
+    NumPy splits sums of more terms than its buffer holds, and where depends on the number of rows.
+    """
+    total = np.zeros(len(rows))
+    for first in range(0, rows.shape[1], _BUFFER):
+        part = rows[:, first : first + _BUFFER]
+        if other is None:
+            found = np.einsum("ij,ij->i", part, part)
+        else:
+            found = np.einsum("ij,j->i", part, other[first : first + _BUFFER])
+        total = found if first == 0 else total + found
+    return total
 
 
 def _row(X: Any, index: int) -> NDArray[np.float64]:

@@ -29,7 +29,7 @@ from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.losses.base import Kernel
 from discreet.records.base import Records
-from discreet.records.bounds import MAX_CHUNK_ROWS, Bounds, squared_norms, without_duplicates
+from discreet.records.bounds import MAX_CHUNK_ROWS, Bounds, row_products, squared_norms, without_duplicates
 from discreet.records.kernels import passes
 from discreet.records.kernels.numba_tools import WIDTH
 from discreet.records.kernels.passes import by_class, by_feature, groups, sparse_loss_and_gradient, wide
@@ -222,7 +222,7 @@ class ClippedRows(Records):
                 elif prepared is None:
                     block = self._copy_rows(rows, copies)
                     for j, one in enumerate(theta.T):
-                        made[:, j] = np.einsum("ij,j->i", block, np.ascontiguousarray(one[: self.n_columns]))
+                        made[:, j] = row_products(block, np.ascontiguousarray(one[: self.n_columns]))
                     made += theta[-1] if self.bounds.intercept else 0.0
                 else:
                     out = np.empty((theta.shape[1], len(made)))
@@ -394,7 +394,7 @@ class ClippedRows(Records):
         if (
             self._is_few and theta.ndim == 1 and not any_order
         ):  # row by row, in an order independent of other rows
-            dots = np.einsum("ij,j->i", self._doubles(block), theta[: self.n_columns])
+            dots = row_products(self._doubles(block), theta[: self.n_columns])
             return cast(Array, dots + theta[-1] if self.bounds.intercept else dots)
         if not (self.sparse or any_order) and theta.ndim == 1:
             dots = np.empty((1, block.shape[0]))
@@ -423,7 +423,7 @@ class ClippedRows(Records):
 
     def _combine(self, block: Any, coefficients: Array, total: Array) -> None:
         """Add sum_i coefficients_i (x_i, 1) to the total."""
-        total[: self.n_columns] += block.T @ coefficients
+        total[: self.n_columns] += (_transposed(block) if self.sparse else block.T) @ coefficients
         if self.bounds.intercept:
             total[-1] += coefficients.sum(axis=0)
 
@@ -631,6 +631,13 @@ def _without_rows(X: Any, null: NDArray[np.bool_]) -> Any:
     data = X.data.copy()
     data[np.repeat(null, np.diff(X.indptr))] = 0
     return type(X)((data, X.indices, X.indptr), shape=X.shape)
+
+
+def _transposed(block: Any) -> Any:
+    """Return the transpose of a `csr_view`, which shares its entries: SciPy's would copy them."""
+    view = sp.csc_array(block.shape[::-1], dtype=block.dtype)
+    view.data, view.indices, view.indptr = block.data, block.indices, block.indptr
+    return view
 
 
 def csr_view(X: Any, rows: slice) -> Any:

@@ -221,9 +221,13 @@ class DiscreteLaw:
             filled += len(accepted)
         return values
 
+    @cached_property
+    def _table(self) -> Table:
+        return cumulative_table(self.weights)
+
     def accepted(self, words: Words, entropy: Entropy) -> Integers:
         """Return the accepted samples among the candidates in ``words`` (three words each), in order."""
-        table: Table = cumulative_table(self.weights)
+        table = self._table
         n_candidates = len(words) // WORDS_PER_CANDIDATE
         values = np.empty(n_candidates, dtype=np.int64)
         close = np.empty((n_candidates, 2), dtype=np.int64)

@@ -13,6 +13,7 @@ replace divisions are not.
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +182,9 @@ def weighted_product(
         block_sums(X, start, m, t, sizes, total, fetched)
 
 
+@cache
 def groups(n_classes: int) -> NDArray[np.int64]:
-    """Split classes into groups that share a tile, without a single one left over."""
+    """Split classes into groups that share a tile, without a single one left over; not to be modified."""
     sizes: list[int] = []
     while (left := n_classes - sum(sizes)) > 0:
         sizes.append(next(size for size in SIZES if size <= left and left - size != 1))

@@ -65,6 +65,7 @@ from discreet.solvers.gradients.row_centering import (
 )
 
 _FEWEST, _MOST = 50, 400
+_FEWEST_WIDE = 25  # for leveled dense rows: a pass over wide rows takes long, and fewer steps are as accurate
 _AVERAGED = 0.25  # of the iterates
 # In a set, where steps are plain: the fewest, and the share of iterates that is averaged, up to the second number as
 # the signal (see `gradient_signal`) grows beyond the third. While noise dominates, the beginning is far from the end.
@@ -245,7 +246,11 @@ class NoisyGradientDescent(DescentSettings):
         """
         largest_rate = STEP / (field.typical_curvature * problem.bounds.feature_norm**2)
         time = flow_time(problem, signal)
-        plain, fewest = _plain(problem), _FEWEST
+        plain, leveled_rows = (
+            _plain(problem),
+            isinstance(problem.bounds, LeveledBounds) and not problem.sparse,
+        )
+        fewest = _FEWEST_WIDE if leveled_rows else _FEWEST
         momenta: tuple[float, ...] = _MOMENTA_AT_CORNERS if fading else _MOMENTA
         if plain:
             momenta, fewest = _MOMENTA_INSIDE, _FEWEST_INSIDE

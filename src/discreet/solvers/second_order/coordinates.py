@@ -174,11 +174,11 @@ class Reshaping:
 
     def coefficients(self, theta: Array) -> Array:
         """Return the coefficients, for unchanged records, of every model with coefficients ``theta`` here."""
-        return np.stack([self.matrix @ one for one in theta])
+        return np.array([self.matrix @ one for one in theta])
 
     def images(self, sums: Array) -> Array:
         """Return sums of records in these coordinates, from those of unchanged records."""
-        return np.stack([self.matrix.T @ one for one in sums])
+        return np.array([self.matrix.T @ one for one in sums])
 
     def then(self, again: Reshaping) -> Reshaping:
         """Compose with a second map, applied to the records made by this one."""
