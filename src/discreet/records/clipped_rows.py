@@ -7,13 +7,14 @@ used in place if possible; clipping and the intercept are applied on the fly.
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import math
 import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
@@ -153,8 +154,9 @@ class ClippedRows(Records):
         """Return the sum of losses and the sum of their gradients; the gradient has the shape of theta."""
         point = self._check(loss, theta)
         if loss.kernel is not None and self._compiled(loss):
-            sums = self._sparse_sums if self.sparse else self._fused_sums
-            return sums(loss.kernel, point)
+            if self.sparse:
+                return self._sparse_sums(loss.kernel, point)
+            return self._fused_sums(loss.kernel, point, self.labels[None])
 
         return self._block_sums(loss, point, values=True)
 
@@ -164,6 +166,21 @@ class ClippedRows(Records):
         if self._compiled(loss):
             return self.value_and_gradient(loss, point)[1]
         return self._block_sums(loss, point, values=False)[1]
+
+    def gradients_together(self, labeled: Sequence[Records], loss: Loss) -> Callable[[Array], Array] | None:
+        """Return the map from a point per model to the sum of gradients per model, by one compiled pass."""
+        if self.sparse or loss.kernel is None or loss.n_outputs > 1 or not self._compiled(loss):
+            return None
+        for part in labeled:
+            if not (
+                isinstance(part, ClippedRows) and part.matrix is self.matrix and part.scales is self.scales
+            ):
+                return None
+            part.check_labels(loss)
+        return functools.partial(self._gradients, loss.kernel, np.stack([part.labels for part in labeled]))
+
+    def _gradients(self, kernel: Kernel, labels: Array, points: Array) -> Array:
+        return self._fused_sums(kernel, points.T, labels)[1].T
 
     def _block_sums(self, loss: Loss, point: Array, *, values: bool) -> tuple[float, Array]:
         """Compute value and gradient by NumPy, block by block; 0 for the value unless it is asked for."""
@@ -314,15 +331,15 @@ class ClippedRows(Records):
         for rows, block in self._blocks(lane, whole=self.n_columns >= WIDTH):
             yield rows, wide(block)
 
-    def _fused_sums(self, kernel: Kernel, theta: Array) -> tuple[float, Array]:
-        """Compute value and gradient by a compiled pass."""
+    def _fused_sums(self, kernel: Kernel, theta: Array, labels: Array) -> tuple[float, Array]:
+        """Compute value and gradient by a compiled pass; several rows of ``labels`` are models of their own."""
         weights = by_class(theta, self.n_columns)
         sizes = groups(len(weights))
 
         def lane_sum(lane: slice) -> tuple[float, Array]:
             value, gradient = 0.0, np.zeros(weights.shape)
             for rows, block in self._wide_blocks(lane):
-                labeled = block, self.labels[rows], self.scales[rows]
+                labeled = block, np.ascontiguousarray(labels[:, rows]), self.scales[rows]
                 ends = np.array([0, len(block)])
                 value += passes.loss_and_gradient(
                     *kernel, *labeled, weights, sizes, self._height, ends, gradient
@@ -334,7 +351,7 @@ class ClippedRows(Records):
             gradient = np.zeros(weights.shape)
             edges = np.array([lane.start for lane in self._lanes] + [self.n_samples])
             value = passes.loss_and_gradient(
-                *kernel, self.matrix, self.labels, self.scales, weights, sizes, self._height, edges, gradient
+                *kernel, self.matrix, labels, self.scales, weights, sizes, self._height, edges, gradient
             )
         else:
             value, gradient = _totals(self._map(lane_sum), weights.shape)

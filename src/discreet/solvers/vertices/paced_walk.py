@@ -37,7 +37,7 @@ from discreet.solvers.certificates import (
     with_bounded_labels,
 )
 from discreet.solvers.vertices import score_fit
-from discreet.solvers.vertices.frank_wolfe_vertices import FullSteps, VertexPlan
+from discreet.solvers.vertices.frank_wolfe_vertices import FullSteps, VertexPlan, WalkGroup
 from discreet.solvers.vertices.score_fit import ScoreFit, valid_labels
 from discreet.solvers.vertices.sparse_frank_wolfe import IncrementalSteps
 
@@ -333,27 +333,40 @@ class PacedWalkPlan(base.Plan):
         self, records: list[Records], entropy: Entropy, progress: Progress | None = None
     ) -> CertifiedRelease:
         """Walk, correct the intercept on the way, and choose the length."""
-        labeled = with_bounded_labels(records, self.problem)
-        found = [
-            self._run_one(part, walk, entropy)
-            for part, walk in zip(labeled, self.walk.walks(records), strict=True)
-        ]
+        labeled, found = iter(with_bounded_labels(records, self.problem)), []
+        for group in self.walk.side_by_side(records):
+            found += self._run_group([next(labeled) for _ in group.walks], group, entropy)
         worst = max((certificate for _, certificate in found), key=lambda one: one.expected)
         return CertifiedRelease(np.stack([theta for theta, _ in found]), entropy.secure, worst)
 
-    def _run_one(
-        self, records: Records, walk: FullSteps | IncrementalSteps, entropy: Entropy
-    ) -> tuple[Array, Certificate]:
-        start, curvature = self._start(records, walk, entropy)
-        offset, moved, totals = start, 0.0, np.cumsum(self.walk.parts)
+    def _run_group(
+        self, records: list[Records], group: WalkGroup, entropy: Entropy
+    ) -> list[tuple[Array, Certificate]]:
+        walks, totals = group.walks, np.cumsum(self.walk.parts)
+        starts = [self._start(part, walk, entropy) for part, walk in zip(records, walks, strict=True)]
+        offsets, moved = [start for start, _ in starts], [0.0] * len(records)
         times = correction_times(self.n_iterations) if self.has_intercept else ()
         for t in range(self.n_iterations):
-            if t in times:
-                exact = self._derivatives(records, walk, offset)
-                step = self._correction(exact, offset, curvature, entropy)
-                moved += abs(step) * float(totals[t] / totals[-1])
-                offset += step
-            walk.choose(offset, entropy)
+            for k, walk in enumerate(walks if t in times else ()):
+                exact = self._derivatives(records[k], walk, offsets[k])
+                step = self._correction(exact, offsets[k], starts[k][1], entropy)
+                moved[k] += abs(step) * float(totals[t] / totals[-1])
+                offsets[k] += step
+            group.choose(offsets, entropy)
+        walked = zip(records, walks, starts, offsets, moved, strict=True)
+        return [self._end(*model, entropy) for model in walked]
+
+    def _end(
+        self,
+        records: Records,
+        walk: FullSteps | IncrementalSteps,
+        begin: tuple[float, float],
+        offset: float,
+        moved: float,
+        entropy: Entropy,
+    ) -> tuple[Array, Certificate]:
+        """Return coefficients and certificate after the length, the last correction and the slope."""
+        start, curvature = begin
         theta, length, last = walk.theta, 1.0, offset
         if self.evidence_share:
             length = self._length(records, theta, start, curvature, entropy)
