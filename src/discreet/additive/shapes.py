@@ -31,12 +31,14 @@ class Shape:
     bins : its bins, with noisy counts.
     values : what each bin adds, of shape (bins, outputs); the last bin is that of missing cells if they have one.
     missing : what a missing cell adds if it has no bin, of shape (outputs,).
+    margin : half the width of the noise band around every value of one output; None where there is no band.
     """
 
     column: Column
     bins: Bins
     values: Array
     missing: Array
+    margin: Array | None = None
 
     @property
     def name(self) -> str:
@@ -55,7 +57,7 @@ class Shape:
         return replace(self, values=self.values - mean, missing=self.missing - mean), np.asarray(mean)
 
     def monotone(self, sign: int) -> Shape:
-        """The nearest shape that rises (sign 1) or falls (-1), weighted by the noisy counts."""
+        """The nearest shape that rises (sign 1) or falls (-1), weighted by the noisy counts; it has no band."""
         inside = self.bins.n_bins
         mass = np.maximum(self.bins.counts[:inside], 1.0)
         values = self.values.copy()
@@ -63,7 +65,7 @@ class Shape:
             values[:inside, output] = isotonic_regression(
                 self.values[:inside, output], sample_weight=mass, increasing=sign > 0
             )
-        return replace(self, values=values)
+        return replace(self, values=values, margin=None)
 
     @property
     def importance(self) -> float:
@@ -104,6 +106,9 @@ class Shape:
             table |= {"lower": [*edges[:-1], *none], "upper": [*edges[1:], *none]}
         if self.values.shape[1] == 1:
             table["value"] = self.values[:, 0].tolist()
+            if self.margin is not None:
+                table |= {"low": (self.values[:, 0] - self.margin).tolist()}
+                table |= {"high": (self.values[:, 0] + self.margin).tolist()}
         else:
             names = outputs or [str(k) for k in range(self.values.shape[1])]
             table |= {f"value {name}": self.values[:, k].tolist() for k, name in enumerate(names)}
@@ -201,7 +206,12 @@ class AdditiveModel:
     def scaled(self, factor: float, shift: float | Array) -> AdditiveModel:
         """The model of predictions times ``factor`` plus ``shift``."""
         shapes = tuple(
-            replace(shape, values=factor * shape.values, missing=factor * shape.missing)
+            replace(
+                shape,
+                values=factor * shape.values,
+                missing=factor * shape.missing,
+                margin=None if shape.margin is None else abs(factor) * shape.margin,
+            )
             for shape in self.shapes
         )
         pairs = tuple(replace(pair, values=factor * pair.values) for pair in self.pairs)
@@ -224,6 +234,13 @@ class AdditiveModel:
             "counts": _joined([shape.bins.counts for shape in self.shapes], np.float64),
             "values": np.concatenate([shape.values for shape in self.shapes]),
             "missing": np.array([shape.missing for shape in self.shapes]),
+            "margins": _joined(
+                [
+                    np.full(shape.bins.size, _NO_BAND) if shape.margin is None else shape.margin
+                    for shape in self.shapes
+                ],
+                np.float64,
+            ),
             "pairs": np.array([pair.columns for pair in self.pairs], dtype=np.int64).reshape(-1, 2),
             "coarse": _joined([table for pair in self.pairs for table in pair.coarse], np.int64),
             "pair_values": _joined([pair.values.ravel() for pair in self.pairs], np.float64).reshape(
@@ -236,10 +253,10 @@ class AdditiveModel:
         """The model that `to_arrays` described; ``ValueError``, ``KeyError`` or ``TypeError`` for anything else."""
         schema = Schema.from_dict(json.loads(str(np.asarray(arrays["schema"])[0])))
         columns = [Column(name, domain) for name, domain in schema.columns.items()]
-        read = {
-            name: _Reader(arrays[name])
-            for name in ("edges", "places", "counts", "values", "coarse", "pair_values")
-        }
+        named = ("edges", "places", "counts", "values", "coarse", "pair_values")
+        read = {name: _Reader(arrays[name]) for name in named}
+        if "margins" in arrays:  # models of 0.1 have none
+            read["margins"] = _Reader(arrays["margins"])
         shapes = []
         for one, n_bins, missing in zip(columns, arrays["bins"].tolist(), arrays["missing"], strict=True):
             edges = read["edges"].next(n_bins - 1 if one.is_range else 0)
@@ -248,7 +265,11 @@ class AdditiveModel:
             bins = Bins(edges, places, read["counts"].next(size), n_bins, one.marks_missing)
             if len(places) and not (places.min() >= 0 and places.max() < n_bins):
                 raise ValueError("categories are in bins that do not exist")
-            shapes.append(Shape(one, bins, read["values"].next(size), missing))
+            margin = read["margins"].next(size) if "margins" in read else np.full(size, _NO_BAND)
+            if not ((margin >= 0).all() or (margin == _NO_BAND).all()):
+                raise ValueError("a band has no width")
+            kept = margin if (margin >= 0).all() else None
+            shapes.append(Shape(one, bins, read["values"].next(size), missing, kept))
         pairs = []
         for first, second in arrays["pairs"].tolist():
             coarse = tuple(read["coarse"].next(shapes[place].bins.size) for place in (first, second))
@@ -265,6 +286,9 @@ class AdditiveModel:
         if any(shape.missing.shape != outputs or shape.values.ndim != 2 for shape in shapes):
             raise ValueError("shapes and intercept do not belong together")
         return model
+
+
+_NO_BAND = -1.0  # in place of a margin, in a file
 
 
 class _Reader:
