@@ -219,13 +219,14 @@ def report(parts: dict[str, list[Row]]) -> str:
     lines = [
         "# Noise bands of additive models",
         "",
-        "Written by `python -m benchmarks.bands`. A band says how far the noise in the sums of residuals may have moved "
-        "each value of a shape; nominal 90%. Coverage is the share of bins, weighted by released counts and averaged "
-        "over columns and fits, whose value without that noise lies in the band: the same rows, bins, coordinates, caps "
-        "and priors, no noise in the sums (± standard error over fits). Worst column: the lowest mean over fits. No noise "
-        "at all: the bins are kept, everything behind them is repeated without noise, so that priors and coordinates "
-        "change too; a band does not claim to hold that. Width: root mean square of half the width over that of the "
-        f"shapes. delta = {DELTA:g}, no pairs; AR is add-remove-one with the number of rows declared, RO replace-one.",
+        "Written by `python -m benchmarks.bands`. A band says how far the noise in the sums of residuals may have "
+        "moved each value of a shape; nominal 90%. Coverage is the share of bins, weighted by released counts and "
+        "averaged over columns and fits, whose value without that noise lies in the band: the same rows, bins, "
+        "coordinates, caps and priors, no noise in the sums (± standard error over fits). Worst column: the lowest "
+        "mean over fits. No noise at all: the bins are kept, everything behind them is repeated without noise, so "
+        "that priors and coordinates change too; a band does not claim to hold that. Width: root mean square of half "
+        f"the width over that of the shapes. delta = {DELTA:g}, no pairs; AR is add-remove-one with the number of "
+        "rows declared, RO replace-one.",
     ]
     for title, rows in parts.items():
         if not rows:
