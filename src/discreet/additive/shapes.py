@@ -318,17 +318,22 @@ def _joined(parts: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
 # -- Shapes as charts: what each bin adds, above how many records it holds, both as released -------------------------
 
 
+#: What a noise band says, and what it does not.
+BANDS = (
+    "Noise bands: without the privacy noise in its sums of residuals, the same fit to the same rows would have about "
+    "90% of its values in the bands, on average over rows. They say nothing about chance in the sample."
+)
 _HEIGHT, _WIDTH = 190, 420
 _LEVEL = 30  # letters of all categories that fit below a chart side by side
 
 
-def shape_chart(shapes: Sequence[Shape], outputs: Sequence[str]) -> Any:
-    """One chart of Altair below the other."""
+def shape_chart(shapes: Sequence[Shape], outputs: Sequence[str], bands: bool = True) -> Any:
+    """One chart of Altair below the other; ``bands`` are those of the noise, where there are any."""
     charts.require()
     import altair
 
     alt: Any = altair
-    return alt.vconcat(*(_layered(alt, shape, outputs).properties(width=_WIDTH) for shape in shapes))
+    return alt.vconcat(*(_layered(alt, shape, outputs, bands).properties(width=_WIDTH) for shape in shapes))
 
 
 def shape_spec(shape: Shape, outputs: Sequence[str]) -> charts.Spec:
@@ -336,11 +341,11 @@ def shape_spec(shape: Shape, outputs: Sequence[str]) -> charts.Spec:
     charts.require()
     import altair
 
-    return dict(_layered(altair, shape, outputs).to_dict())
+    return dict(_layered(altair, shape, outputs, True).to_dict())
 
 
-def _layered(alt: Any, shape: Shape, outputs: Sequence[str]) -> Any:
-    """Steps or points of the values in front of gray bars of the counts."""
+def _layered(alt: Any, shape: Shape, outputs: Sequence[str], bands: bool) -> Any:
+    """Steps or points of the values, on their noise band, in front of gray bars of the counts."""
     table = shape.to_dict(outputs)
     names = [name for name in table if name.startswith("value")]
     lower = table.get("lower", [])
@@ -361,6 +366,9 @@ def _layered(alt: Any, shape: Shape, outputs: Sequence[str]) -> Any:
         for name in names
         for place, (low, _) in enumerate(places)
     ]
+    banded = bands and shape.margin is not None
+    for one, low, high in zip(values, table["low"], table["high"], strict=False) if banded else ():
+        one |= {"low": low, "high": high}
     if ranged:  # the last step needs an end
         values += [{**one, "from": places[-1][1]} for one in values if one["from"] == places[-1][0]]
     kind, axis = ("Q", {"scale": alt.Scale(zero=False, nice=False)}) if ranged else ("N", {"sort": None})
@@ -378,10 +386,31 @@ def _layered(alt: Any, shape: Shape, outputs: Sequence[str]) -> Any:
         if ranged
         else front.mark_point(filled=True, size=90, opacity=1)
     )
-    adds = alt.Y(
-        "value:Q", title="adds to the prediction", axis=alt.Axis(orient="left"), scale=alt.Scale(padding=8)
+    adds, low = (
+        alt.Y(
+            f"{name}:Q",
+            title="adds to the prediction",
+            axis=alt.Axis(orient="left"),
+            scale=alt.Scale(padding=8),
+        )
+        for name in ("value", "low")
     )
     front = front.encode(x=x, y=adds, color=color)
     zero = alt.Chart(alt.Data(values=[{}])).mark_rule(strokeDash=[4, 3], color="#808080")
-    front = alt.layer(zero.encode(y=alt.datum(0, title="adds to the prediction")), front)
+    front = alt.layer(
+        zero.encode(y=alt.datum(0, title="adds to the prediction")),
+        *([_band(alt, values, x, low, ranged)] if banded else []),
+        front,
+    )
     return alt.layer(gray, front).resolve_scale(y="independent").properties(height=_HEIGHT)
+
+
+def _band(alt: Any, values: Sequence[dict[str, Any]], x: Any, low: Any, ranged: bool) -> Any:
+    """A shaded step around a line, or a bar through every point."""
+    chart, color = alt.Chart(alt.Data(values=values)), charts.COLORS[0]
+    chart = (
+        chart.mark_area(interpolate="step-after", color=color, opacity=0.25)
+        if ranged
+        else chart.mark_rule(color=color, strokeWidth=7, opacity=0.3)
+    )
+    return chart.encode(x=x, y=low, y2="high:Q")

@@ -140,8 +140,8 @@ class PosteriorMean:
     def noise_covariance(self, slope: Array) -> Array:
         """Covariance that the noise of all gradients leaves in ``theta``, to first order, at the priors that were used.
 
-        ``slope`` is the matrix by which sums of gradients change with the coefficients. Noise of an early gradient moves
-        all later points, and sums taken there answer by it, not by the curvature that was assumed.
+        ``slope`` is the matrix by which sums of gradients change with the coefficients. Noise of an early gradient
+        moves all later points, and sums taken there answer by it, not by the curvature that was assumed.
         """
         answer, covariance = self._pulled.T @ slope @ self._basis, np.zeros_like(slope)
         gains = np.zeros(len(slope))
