@@ -320,9 +320,9 @@ def _joined(parts: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
 
 #: What a noise band says, and what it does not.
 BANDS = (
-    "Noise bands: if only the privacy noise in its sums of residuals were taken away, the same fit to the same rows would "
-    "have about 90% of its values in them, on average over rows and columns. They do not count the noise in the fit's "
-    "own settings, nor chance in the sample."
+    "Noise bands: if only the privacy noise in its sums of residuals were taken away, the same fit to the same rows "
+    "would have about 90% of its values in them, on average over rows and columns. They do not count the noise in the "
+    "fit's own settings, nor chance in the sample."
 )
 _HEIGHT, _WIDTH = 190, 420
 _LEVEL = 30  # letters of all categories that fit below a chart side by side
