@@ -55,8 +55,8 @@ model.plot(["temperature", "age"]).properties(
 )
 
 # %% [markdown]
-# The valley is there: the middle of the range adds less than both ends. The shape stops where
-# hardly anybody is, which the gray counts show.
+# The valley is there: the middle of the range adds less than both ends, by far more than the shaded
+# noise bands are high. The shape stops where hardly anybody is, which the gray counts show.
 
 # %%
 shape = pd.DataFrame(model.shapes_["temperature"]).dropna()
