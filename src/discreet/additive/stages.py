@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from discreet._typing import Array
+from discreet.additive.bands import Slope, Trace, class_slope, count_slope
 from discreet.additive.records import BinnedRecords, gram_rounding, root_steps, steps, sum_rounding
 from discreet.losses import Poisson
 from discreet.mechanisms.additive import GaussianMechanism
@@ -228,7 +229,13 @@ class Stage:
     def run(
         self, records: BinnedRecords, slopes: Slopes, entropy: Entropy, rate: Rate | None = None
     ) -> Array:
-        """Coefficients of the records' coordinates, of shape (width, outputs).
+        """Coefficients of the records' coordinates, of shape (width, outputs)."""
+        return self.traced(records, slopes, entropy, rate)[0]
+
+    def traced(
+        self, records: BinnedRecords, slopes: Slopes, entropy: Entropy, rate: Rate | None = None
+    ) -> tuple[Array, Trace]:
+        """The coefficients, and what was released beside them, of the first output.
 
         ``rate`` gives the mean slope of residuals that are not clipped, from coefficients and the mean square of their
         predictions; None for 1.
@@ -249,7 +256,7 @@ class Stage:
             for _ in range(self.n_outputs)
         ]
         scale = ResidualScale(self.scale)
-        theta = np.zeros((width, self.n_outputs))
+        theta, cap = np.zeros((width, self.n_outputs)), self.largest_cap
         for _ in range(self.steps):
             cap, factor = self._clipping(scale.scale, width)
             if rate is not None:
@@ -262,7 +269,17 @@ class Stage:
                     found.gradient[:, output], found.stddev, factor, _DOUBT[self.task]
                 )
             scale.update(found.mean_square, found.mean_square_stddev, cap)
-        return np.asarray(shape.matrix @ theta)
+        trace = Trace(noisy, first, second, means[0], cap, scale.scale)
+        return np.asarray(shape.matrix @ theta), trace
+
+    def slope(self, trace: Trace, middle: float) -> Slope:
+        """The mean slope of clipped residuals, by the prediction; ``middle`` is the logarithm of the mean of counts."""
+        if self.task == "classes":
+            return class_slope(trace.cap)
+        if self.task == "count":
+            return count_slope(trace.cap, trace.scale, self.reach, middle)
+        share = max(_LEAST_SHARE, unclipped_share(trace.cap / trace.scale))
+        return lambda raw: np.full_like(raw, share)
 
     def _reshaped(self, noisy: NoisyMoments, bound: float) -> Reshaping:
         """Coordinates in which directions that rise above the noise are shrunk to it."""

@@ -58,13 +58,14 @@ def prior_root(matrix: Array, variances: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Seen:
-    """One gradient: its mean square, the curvature times the point it implies, and its precision."""
+    """One gradient: its mean square, the curvature times the point it implies, its precision, and its noise."""
 
     steepness: float
     pull: Array
     factor: float
     variance: float
     doubt: float
+    stddev: float
 
 
 class PosteriorMean:
@@ -99,6 +100,7 @@ class PosteriorMean:
         self._priors = np.geomspace(least_prior, _LARGEST_PRIOR, _PRIORS)
         self._weight, self._radius = curvature_weight, radius
         self._seen: list[_Seen] = []
+        self._gains: list[Array] = []  # after each gradient: theta, of what all of them pull, in the basis
         self._sureness, self.prior = 0.0, 1.0
         self.theta: Array = project(self._start[None], radius)[0]
 
@@ -121,7 +123,7 @@ class PosteriorMean:
         unsure = self._weight * (factor * self.curvature.error) ** 2 * self.variance
         pull = factor * (self.curvature.matrix @ (self.theta - self._start)) - gradient
         steepness = float(np.mean(np.square(gradient)))
-        self._seen.append(_Seen(steepness, pull, factor, stddev**2 + unsure, doubt))
+        self._seen.append(_Seen(steepness, pull, factor, stddev**2 + unsure, doubt, stddev))
         total = np.zeros(len(self._start))
         self._sureness = 0.0
         for one in self._seen:
@@ -131,9 +133,26 @@ class PosteriorMean:
         along = self._pulled.T @ total
         known = self._sureness * self._strengths
         self.prior = self._likeliest(along, known)
-        found = self._start + self._basis @ (self.prior * along / (1 + self.prior * known))
+        self._gains.append(self.prior / (1 + self.prior * known))
+        found = self._start + self._basis @ (self._gains[-1] * along)
         self.theta = np.asarray(project(found[None], self._radius)[0])
         return self.theta
+
+    def noise_covariance(self, slope: Array) -> Array:
+        """Covariance that the noise of all gradients leaves in ``theta``, to first order, at the priors that were used.
+
+        ``slope`` is the matrix by which sums of gradients change with the coefficients. Noise of an early gradient
+        moves all later points, and sums taken there answer by it, not by the curvature that was assumed.
+        """
+        answer, covariance = self._pulled.T @ slope @ self._basis, np.zeros_like(slope)
+        gains = np.zeros(len(slope))
+        for one, after in zip(self._seen, self._gains, strict=True):
+            weight = one.factor / one.variance
+            moved = np.diag(1 + weight * one.factor * self._strengths * gains) - weight * answer * gains
+            covariance = moved @ covariance @ moved.T + np.diag((weight * one.stddev) ** 2 * self._strengths)
+            gains = after
+        half = self._basis * gains
+        return np.asarray(half @ covariance @ half.T)
 
     def _likeliest(self, along: Array, known: Array) -> float:
         """Return the multiple of the prior, among those tried, that maximizes the likelihood."""
