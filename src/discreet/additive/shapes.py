@@ -255,7 +255,7 @@ class AdditiveModel:
         columns = [Column(name, domain) for name, domain in schema.columns.items()]
         named = ("edges", "places", "counts", "values", "coarse", "pair_values")
         read = {name: _Reader(arrays[name]) for name in named}
-        if "margins" in arrays:  # models of 0.1 have none
+        if "margins" in arrays:  # models of 0.2.0 have none
             read["margins"] = _Reader(arrays["margins"])
         shapes = []
         for one, n_bins, missing in zip(columns, arrays["bins"].tolist(), arrays["missing"], strict=True):

@@ -5,6 +5,7 @@ A `Receipt` identifies the charge that paid for a release.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
