@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from discreet.display.page import Bar, Page
 from discreet.privacy.events import Composed, Event
 from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.statement import promise_of
+from discreet.privacy.statement import plan_text, promise_of
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.file import Charge
@@ -131,7 +131,7 @@ def statement_page(statement: PrivacyStatement, brief: bool = False) -> Page:
 def plan_page(plan: Stated) -> Page:
     """Make the page of a plan: nothing has run, nothing is charged."""
     page = Page("Plan")
-    page.verdict(f"Would promise {in_short(plan.guarantee)}.", f"{plan.mechanism}.")
+    page.verdict(f"Would guarantee {in_short(plan.guarantee)}.", f"{plan.mechanism}.")
     numbers = {
         name: value if isinstance(value, str) else f"{value:.4g}" for name, value in plan.noise.items()
     }
@@ -159,7 +159,10 @@ class ShowsPromise:
 
 
 class ShowsPlan:
-    """A plan's display in a notebook: what it would promise and its public numbers."""
+    """How a plan is printed, and displayed in a notebook: what it would guarantee and its public numbers."""
+
+    def __str__(self) -> str:
+        return plan_text(cast("Stated", self), {})
 
     def _repr_html_(self) -> str:
         return plan_page(cast("Stated", self)).fragment()
