@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 
 from discreet import PrivateLogisticRegression
-from discreet.records.clusters import dask, held
+from discreet.records.clusters import crew, dask
 from discreet.records.clusters.workers import Cluster
 from discreet.solvers import NoisyGradientDescent
 
@@ -39,10 +39,10 @@ class Done:
 class Actor:
     """An object on a worker: every call is one message there and one back."""
 
-    def __init__(self, held: held.Held, count: Counter[str]) -> None:
+    def __init__(self, held: crew.Held, count: Counter[str]) -> None:
         self._held, self._count = held, count
 
-    def ask(self, question: held.Question) -> Done:
+    def ask(self, question: crew.Question) -> Done:
         """The answers, with the bytes of both messages counted."""
         from distributed.protocol.pickle import dumps
 

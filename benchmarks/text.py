@@ -28,7 +28,7 @@ from discreet import (
     PrivateSparseLogisticRegression,
     __version__,
 )
-from discreet.estimators.encoder import SquareRootRows
+from discreet.estimators.pipelines import SquareRootRows
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers.class_sums import refocused

@@ -14,7 +14,7 @@ import pytest
 from discreet import BudgetExceeded, Ledger, PrivateFTRL, PrivateLabeler, PrivateOnlineLinearModel, card
 from discreet.cli import main
 from discreet.privacy.events import Pure
-from discreet.privacy.statement import release_digest
+from discreet.release import release_digest
 
 SAMPLES = Path(__file__).parent / "data" / "0.1.0"
 EXPECTED = json.loads((SAMPLES / "expected.json").read_text())

@@ -55,8 +55,9 @@ model.plot(["temperature", "age"]).properties(
 )
 
 # %% [markdown]
-# The model has found the valley: the middle of the range adds less to the risk than both ends. The
-# gray counts show where there are hardly any people, and where the shape therefore says little.
+# The model has found the valley: the middle of the range adds less to the risk than both ends, by far
+# more than the shaded noise bands are high. The gray counts show where there are hardly any people,
+# and where the shape therefore says little.
 
 # %%
 shape = pd.DataFrame(model.shapes_["temperature"]).dropna()

@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.estimators.classifiers import PrivateLinearSVC as PrivateLinearSVC
     from discreet.estimators.classifiers import PrivateLogisticRegression as PrivateLogisticRegression
     from discreet.estimators.components import PrivatePCA as PrivatePCA
-    from discreet.estimators.encoder import SchemaEncoder as SchemaEncoder
     from discreet.estimators.erm import PrivateERM as PrivateERM
     from discreet.estimators.l1 import PrivateLasso as PrivateLasso
     from discreet.estimators.l1 import PrivateSparseLinearSVC as PrivateSparseLinearSVC
@@ -31,6 +30,7 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.estimators.median import PrivateMedian as PrivateMedian
     from discreet.estimators.mixtures import PrivateSimplexClassifier as PrivateSimplexClassifier
     from discreet.estimators.mixtures import PrivateSimplexRegressor as PrivateSimplexRegressor
+    from discreet.estimators.pipelines import SchemaEncoder as SchemaEncoder
     from discreet.estimators.pipelines import check_pipeline as check_pipeline
     from discreet.estimators.regressors import PrivateHuberRegressor as PrivateHuberRegressor
     from discreet.estimators.regressors import PrivateLinearRegression as PrivateLinearRegression

@@ -13,12 +13,11 @@ _MODULES = {
     ),
     "discreet.estimators.classifiers": ("PrivateLinearSVC", "PrivateLogisticRegression"),
     "discreet.estimators.components": ("PrivatePCA",),
-    "discreet.estimators.encoder": ("SchemaEncoder",),
     "discreet.estimators.erm": ("PrivateERM",),
     "discreet.estimators.l1": ("PrivateLasso", "PrivateSparseLinearSVC", "PrivateSparseLogisticRegression"),
     "discreet.estimators.median": ("PrivateMedian",),
     "discreet.estimators.mixtures": ("PrivateSimplexClassifier", "PrivateSimplexRegressor"),
-    "discreet.estimators.pipelines": ("check_pipeline",),
+    "discreet.estimators.pipelines": ("SchemaEncoder", "check_pipeline"),
     "discreet.estimators.regressors": (
         "PrivateHuberRegressor",
         "PrivateLinearRegression",

@@ -20,18 +20,23 @@ binds its answers to the charge when it ends.
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+
+import numpy as np
 
 from discreet._checks import ParameterError, Setting, calm, silence
 from discreet.mechanisms.recording import charged, releasing, running
 from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, noise_is_secret
 from discreet.privacy import statement
 from discreet.privacy.guarantee import Guarantee, Neighboring, NoLedgerWarning
-from discreet.privacy.statement import PrivacyStatement, Receipt, Stated, release_digest
+from discreet.privacy.statement import PrivacyStatement, Receipt, Stated
 from discreet.records.base import Records
 from discreet.sets.balls import BallIntersection
 from discreet.solvers.base import Solver, resolve
@@ -280,6 +285,54 @@ def bind(ledger: Budget, receipt: Receipt | None, release: Mapping[str, Any] | s
             return receipt if account is None else account.bind(receipt, digest)
     except Exception:
         return receipt
+
+
+def release_digest(values: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of released values in canonical form, the same at the fit and in a file.
+
+    Names are sorted. Numbers of any type are hashed with their shape as 64-bit little-endian floats or integers; texts
+    as UTF-8 in JSON; None as itself, also among texts.
+
+    >>> import numpy as np
+    >>> release_digest({"a": [1.0, 2.0], "b": "x"}) == release_digest({"b": "x", "a": np.array([1, 2], "f4")})
+    True
+    >>> release_digest({"a": [1.0, 2.0]}) == release_digest({"a": [[1.0, 2.0]]})
+    False
+    """
+    found = hashlib.sha256(b"discreet release 1\n")
+    for name in sorted(values):
+        kind, shape, content = _canonical(values[name])
+        found.update(json.dumps([name, kind, shape]).encode() + b"\n" + content + b"\n")
+    return found.hexdigest()
+
+
+def answers_digest(answers: Iterable[Any], before: str | None = None) -> str:
+    """Return the SHA-256 of the answers of a stream, computed one after the other, so that they need not be kept.
+
+    ``before`` is the digest of earlier answers; None if there were none.
+
+    >>> answers_digest(["a", None, "b"]) == answers_digest(["b"], before=answers_digest(["a", None]))
+    True
+    """
+    return functools.reduce(
+        lambda known, answer: release_digest({"before": known, "answer": answer}),
+        answers,
+        release_digest({}) if before is None else before,
+    )
+
+
+def _canonical(value: Any) -> tuple[str, list[int], bytes]:
+    """Return kind, shape and bytes of a value; kind and shape fix the length, or there is no line break."""
+    if value is None:
+        return "none", [], b""
+    array = np.asarray(value)
+    kind = {"f": "<f8", "b": "<i8", "i": "<i8", "u": "<u8" if array.dtype.itemsize == 8 else "<i8"}.get(
+        array.dtype.kind
+    )
+    if kind is not None:
+        return kind, list(array.shape), np.ascontiguousarray(array, dtype=kind).tobytes()
+    texts = [None if cell is None else str(cell) for cell in array.ravel().tolist()]
+    return "text", list(array.shape), json.dumps(texts).encode()
 
 
 # -- facts shared by all statements ------------------------------------------------------------------------------

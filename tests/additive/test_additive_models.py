@@ -157,10 +157,12 @@ def test_files_keep_the_model_and_its_edits(fitted, tmp_path):
     flat = [0.0] * len(loaded.shapes_["ward"]["value"])
     loaded.set_shape("ward", flat)
     assert loaded.shapes_["ward"]["value"] == flat
+    assert "low" not in loaded.shapes_["ward"]
+    assert loaded.shapes_["age"]["low"] == fitted.shapes_["age"]["low"]
     assert not np.array_equal(loaded.decision_function(frame), fitted.decision_function(frame))
     card.save(loaded, path, overwrite=True)
     content = json.loads(path.read_text())
-    assert list(content["original"]) == ["values"]
+    assert sorted(content["original"]) == ["margins", "values"]
     assert np.array_equal(card.load(path).decision_function(frame), loaded.decision_function(frame))
 
 
@@ -172,6 +174,7 @@ def test_a_damaged_model_is_refused(fitted):
         "counts": lambda array: np.append(array, 1.0),
         "bins": lambda array: array * 0,
         "places": lambda array: array + 100,
+        "margins": lambda array: array - 0.1,
         "intercept": lambda array: np.zeros(2),
     }.items():
         with pytest.raises((ValueError, KeyError, TypeError)):
@@ -188,7 +191,24 @@ def test_shapes_are_drawn_as_they_were_released(fitted):
         counts, values = (layer["data"]["values"] for layer in (gray, front["layer"][-1]))
         table = fitted.shapes_[name]
         assert [one["value"] for one in values][: len(counts)] == table["value"][: len(counts)]
+        band = front["layer"][1]["data"]["values"]
+        assert [one["low"] for one in band][: len(counts)] == table["low"][: len(counts)]
+        assert [one["high"] for one in band][: len(counts)] == table["high"][: len(counts)]
         assert [one["rows"] for one in counts] == [max(0.0, count) for count in table["count"][: len(counts)]]
+
+
+def test_bands_can_be_left_out(fitted):
+    pytest.importorskip("altair")
+    assert all(
+        len(chart["layer"][1]["layer"]) == 2 for chart in fitted.plot(bands=False).to_dict()["vconcat"]
+    )
+
+
+def test_models_of_older_files_have_no_bands(fitted):
+    arrays = {name: array for name, array in fitted.to_arrays().items() if name != "margins"}
+    older = type(fitted).from_arrays(arrays, fitted.privacy_)
+    assert all("low" not in table for table in older.shapes_.values())
+    assert older.shapes_["age"]["value"] == fitted.shapes_["age"]["value"]
 
 
 # -- regression, classes, pairs --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from discreet.additive.bins import Bins
-from discreet.additive.coordinates import Coordinates, coordinates
+from discreet.additive.records import Coordinates, coordinates
 from discreet.additive.stages import (
     ResidualMechanism,
     Stage,

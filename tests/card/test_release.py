@@ -15,7 +15,7 @@ from discreet import Ledger, PrivateLogisticRegression, card
 from discreet.card.card import from_array
 from discreet.cli import main
 from discreet.privacy.events import Pure
-from discreet.privacy.statement import release_digest
+from discreet.release import release_digest
 from tests.card.test_card_trust import fitted, resealed
 
 

@@ -19,7 +19,7 @@ from test_paid import statements
 from discreet import Ledger, PrivateFTRL, PrivateLabeler, PrivateOnlineLinearModel, evaluate, release
 from discreet.description.quantiles import domain_bounds
 from discreet.mechanisms.samplers.entropy import insecure_noise
-from discreet.privacy.statement import answers_digest, release_digest
+from discreet.release import answers_digest, release_digest
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so few records are mostly noise
 

@@ -33,8 +33,7 @@ from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.recording import Recorder, recorded_by
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Neighboring, PrivacyWarning
-from discreet.privacy.statement import release_digest
-from discreet.release import PLATFORM_ASSUMPTIONS
+from discreet.release import PLATFORM_ASSUMPTIONS, release_digest
 from discreet.tables.reading import TableError, column
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{PrivacyWarning.__module__}.PrivacyWarning")

@@ -234,5 +234,8 @@ def test_refusals():
             LeveledSelection(*arguments)
     with pytest.raises(ValueError, match="too many levels"):
         totals_of([1], 0, 2**40)
+    assert len(totals_of([1], 50, 2**61).starts) == 2**11 + 2
+    with pytest.raises(ValueError, match="too many levels"):  # their sums would not fit into 64 bits
+        totals_of([1], 50, 2**61 + 1)
     with pytest.raises(ValueError, match="chooses among 4 totals"):
         LeveledSelection(40, 0.9, 4).select(totals_of([1, 2], 6), fresh_entropy())

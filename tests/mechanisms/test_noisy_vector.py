@@ -26,3 +26,4 @@ def test_the_price_is_the_budget(epsilon, neighboring):
     noisy = Counts(Guarantee(epsilon, 1e-6, neighboring))
     assert 0.99e-6 <= accountants.delta(noisy.event, epsilon, neighboring) <= 1e-6
     assert pure.stddev == pytest.approx(2**0.5 * 2.0 / epsilon, rel=1e-6)
+    assert noisy.stddev == pytest.approx(noisy.release.stddev, rel=1e-6)

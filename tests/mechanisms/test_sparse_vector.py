@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from discreet.mechanisms.samplers.discrete import GeometricNoise
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.mechanisms.sparse_vector import HALTED, RELEASED, UNSTABLE, SparseVector, SparseVectorRun
 from discreet.privacy.accounting import accountants
@@ -295,18 +294,3 @@ def test_what_cannot_be_promised_is_refused():
         SparseVector(1.0, 1.0, 1.0, 5, 5)
     with pytest.raises(TypeError, match="whole numbers"):
         SparseVector.calibrated(1.0, 1e-6, 1, 10).start(fresh_entropy()).ask_many(np.array([1.5]))
-
-
-def test_geometric_noise_has_its_law():
-    with insecure_noise(1):
-        draws = GeometricNoise(3.7).draw(40_000, fresh_entropy())
-        large = GeometricNoise(5000.0).draw(20_000, fresh_entropy())
-    a = math.exp(-1 / 3.7)
-    for k in range(12):
-        chance = (1 - a) * a**k
-        assert abs((draws == k).mean() - chance) < 5 * math.sqrt(chance / 40_000)
-    assert draws.min() == 0
-    assert abs(large.mean() / 5000 - 1) < 0.05
-    assert abs(np.quantile(large, 0.9) / (5000 * math.log(10)) - 1) < 0.05
-    with pytest.raises(ValueError, match="scale"):
-        GeometricNoise(0.01)

@@ -180,7 +180,10 @@ def test_statements_without_proofs_stay_as_they_were():
     fields = PrivacyStatement.of(plan).to_dict()
     del fields["proofs"]
     assert PrivacyStatement.from_dict(fields).to_dict() == fields
-    for wrong in ({"proofs": 7}, {"noise": {"scale": {}}}, {"bounds": {"records": 10**400}}, {"noise": [1]}):
+    largest = {"bounds": {"records": 2**1023 - 1}}
+    assert PrivacyStatement.from_dict(fields | largest).to_dict() == fields | largest
+    too_large = ({"bounds": {"records": number}} for number in (2**1024 - 1, 10**400))  # for a float
+    for wrong in ({"proofs": 7}, {"noise": {"scale": {}}}, *too_large, {"noise": [1]}):
         with pytest.raises(ValueError, match="not a privacy statement"):
             PrivacyStatement.from_dict({**fields, **wrong})
 

@@ -7,6 +7,7 @@ what it keeps, so that everything is made again from the source.
 
 import contextlib
 import functools
+import re
 import sys
 import types
 from dataclasses import dataclass
@@ -86,6 +87,9 @@ class DataFrame:
         chosen = [name.strip("`") for name in names]
         return self._each(lambda place, make: [batch.select(chosen) for batch in make()])
 
+    def selectExpr(self, *expressions):
+        return self._each(lambda place, make: [_columns(batch, expressions) for batch in make()])
+
     def mapInArrow(self, function, schema):
         return self._each(lambda place, make: self.sparkSession.run(place, function, make))
 
@@ -110,6 +114,21 @@ class DataFrame:
 
     def toArrow(self):
         return pa.Table.from_batches([batch for make in self._parts for batch in make()])
+
+
+def _columns(batch, expressions):
+    """Columns of a batch, and arrays of several that are cast: ``array(CAST(`a` AS float), ...) AS `name` ``."""
+    made = {}
+    for expression in expressions:
+        *cells, name = re.findall("`((?:[^`]|``)*)`", expression)
+        kind = pa.float32() if " AS float)" in expression else pa.float64()
+        columns = [batch.column(cell.replace("``", "`")) for cell in cells]
+        if columns:
+            rows = zip(*(column.cast(kind, safe=False).to_pylist() for column in columns), strict=True)
+            made[name] = pa.array([list(row) for row in rows], pa.list_(kind))
+        else:
+            made[name] = batch.column(name)
+    return pa.record_batch(made)
 
 
 class RDD:

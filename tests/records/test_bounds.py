@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.records.bounds import LARGEST_ENTRY, Bounds, without_duplicates
+from discreet.solvers.gradients.row_centering import CenteredBounds, LeveledBounds
 
 
 def exact_squared_norm(row, scale, intercept):
@@ -104,6 +105,15 @@ def test_entries_of_one_place_are_added_before_measuring():
     assert X.nnz == 3  # the caller's matrix is left alone
     ordered = sp.csr_array(np.eye(3))
     assert without_duplicates(ordered) is ordered
+
+
+@pytest.mark.parametrize("d", [8193, 70_000])
+def test_a_wide_row_has_the_same_scale_alone_and_among_others(d):
+    rows = np.random.default_rng(d).standard_normal((5, d))
+    for bounds in (Bounds(1.0), LeveledBounds(1.0), CenteredBounds(1.0, center=np.linspace(-1, 1, d) / d)):
+        together = bounds.row_scales(rows)
+        alone = [bounds.row_scales(row[None])[0] for row in rows]
+        assert together.tolist() == alone
 
 
 def test_empty_rows_and_matrices():

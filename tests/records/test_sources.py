@@ -237,7 +237,7 @@ def test_people_are_refused_before_the_charge_where_they_cannot_be_told_apart(tm
     rows = parquet(NUMBERS.append_column("id", PEOPLE), tmp_path)
     y = NUMBERS.column("y").to_numpy()
     for fit, error in [
-        (lambda: model.fit(rows, target="y", groups="nobody"), "no column 'nobody'"),
+        (lambda: model.fit(rows, target="y", groups="nobody"), "no such column: 'nobody'"),
         (lambda: model.fit(rows, target="y", groups="a"), "holds numbers of type double"),
         (lambda: model.fit(rows, target="y"), "must be given"),
         (lambda: model.fit(da.ones((N, 2), chunks=(80, 2)), y, PEOPLE.to_numpy()), "on a cluster"),
@@ -554,7 +554,7 @@ def test_partition_values_are_text_that_a_schema_gives_a_meaning(tmp_path):
     ) as rows:  # a folder's name is no feature unless a schema declares it
         assert rows.feature_names == ("a",)
     (tmp_path / "elsewhere.parquet").write_bytes((tmp_path / "ward=07" / "0.parquet").read_bytes())
-    with pytest.raises(TableError, match=r"is in no folder ward=\.\.\.|has no column 'ward'"):
+    with pytest.raises(TableError, match=r"is in no folder ward=\.\.\.|no such column: 'ward'"):
         arrow.opened(tmp_path, target=None, schema=schema)
 
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from discreet.losses import Linear, Squared
+from discreet.losses import CappedLogistic, HuberHinge, Linear, Logistic, Softmax, Squared
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds
+from discreet.records.clipped_rows import COMPILED_FROM
 from discreet.records.partitioned import LocalParts, PartitionedRecords
 
 N, P = 700, 5
@@ -109,3 +110,39 @@ def _shorter(records, bounds):
 
 def _used(records):
     return np.array([np.count_nonzero(records.scales)])
+
+
+@pytest.mark.parametrize("loss", [Logistic(), CappedLogistic(0.5), HuberHinge(0.5)], ids=str)
+@pytest.mark.parametrize("columns", [3, 20, 54, 400])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gradients_from_one_pass_are_those_of_each_model_alone_to_the_last_bit(loss, columns, dtype):
+    n = max(400, COMPILED_FROM // columns + 37)
+    rng = np.random.default_rng(columns)
+    X, null = rng.normal(size=(n, columns)).astype(dtype), np.arange(n) % 3000 == 7
+    for models, hidden in ((1, None), (2, null), (7, None), (7, null)):
+        first = ArrayRecords(X, np.ones(n), Bounds(1.5), hidden)
+        labeled = [first.with_labels(rng.choice([-1.0, 1.0], size=n)) for _ in range(models)]
+        together = first.gradients_together(labeled, loss)
+        assert together is not None
+        points = rng.normal(size=(models, columns + 1)) * np.arange(1, models + 1)[:, None]
+        alone = [part.gradient(loss, point) for part, point in zip(labeled, points, strict=True)]
+        np.testing.assert_array_equal(together(points), alone)
+
+
+@pytest.mark.parametrize("kind", ["csr", "parts", "csr parts"])
+def test_sparse_rows_and_parts_are_read_for_each_model(table, kind):
+    X, y, _ = table
+    records = KINDS[kind](X, y, BOUNDS, NULL)
+    labeled = [records.with_labels(signs) for signs in (np.ones(N), -np.ones(N))]
+    assert records.gradients_together(labeled, Logistic()) is None
+
+
+def test_one_pass_serves_models_of_the_same_rows_alone():
+    n = COMPILED_FROM // P + 1
+    X, y = np.random.default_rng(6).normal(size=(n, P)), np.ones(n)
+    first = ArrayRecords(X, y, BOUNDS)
+    for other in (ArrayRecords(X, y, Bounds(1.0)), ArrayRecords(X.copy(), y, BOUNDS)):
+        assert first.gradients_together([first, other], Logistic()) is None
+    assert first.gradients_together([first, first.with_labels(-y)], Softmax(3)) is None
+    with pytest.raises(ValueError, match="not valid"):
+        first.gradients_together([first, first.with_labels(2 * y)], Logistic())

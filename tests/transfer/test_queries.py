@@ -11,7 +11,7 @@ from discreet._checks import ParameterError
 from discreet.audit.transcripts import pair_epsilon
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.online.stream_file import StreamError
-from discreet.privacy.statement import answers_digest
+from discreet.release import answers_digest
 from discreet.transfer import BudgetSpent, PrivateLabeler, PrivateQueries
 from discreet.transfer.subsample import counted_votes
 from discreet.transfer.teachers import assign

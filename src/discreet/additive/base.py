@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import ParameterError, ParameterTypeError, Setting, calm
 from discreet._typing import Array, Mask
-from discreet.additive.cells import Cells, in_blocks, stored_cells
-from discreet.additive.columns import Column, read_columns
+from discreet.additive.columns import Cells, Column, in_blocks, read_columns, stored_cells
 from discreet.additive.plan import AdditiveFit, AdditivePlan, AdditiveProblem, AdditiveRelease
 from discreet.additive.shapes import AdditiveModel, Shape
 from discreet.additive.stages import Task
@@ -317,7 +316,10 @@ class PrivateAdditiveModel(AdditiveParameters):
 
     @property
     def shapes_(self) -> dict[str, dict[str, Any]]:
-        """One table per column: bins, what each adds to a prediction, and how many records it holds, as released."""
+        """One table per column: bins, what each adds to a prediction, and how many records it holds, as released.
+
+        ``low`` and ``high`` are the noise band: how far the noise in the sums of residuals may have moved a value.
+        """
         check_is_fitted(self)
         return {shape.name: shape.to_dict(self._outputs()) for shape in self.model_.shapes}
 
@@ -337,6 +339,8 @@ class PrivateAdditiveModel(AdditiveParameters):
     def set_shape(self, name: str, values: Any) -> Self:
         """Replace the values of one shape, bin by bin: post-processing, which a saved card records beside the release.
 
+        The shape loses its noise band.
+
         Parameters
         ----------
         name : of a column.
@@ -354,12 +358,13 @@ class PrivateAdditiveModel(AdditiveParameters):
         self.model_ = self.model_.with_shape(places[name], edited)
         return self
 
-    def plot(self, columns: Any = None) -> Any:
+    def plot(self, columns: Any = None, *, bands: bool = True) -> Any:
         """Draw shapes above their released counts; returns an Altair chart (``pip install 'discreet[report]'``).
 
         Parameters
         ----------
         columns : names of the columns to draw; None for all, the most important first.
+        bands : shade the noise bands of shapes that have one. They count the noise of the fit and nothing else.
         """
         from discreet.additive.shapes import shape_chart
 
@@ -368,7 +373,7 @@ class PrivateAdditiveModel(AdditiveParameters):
         known = {shape.name: shape for shape in self.model_.shapes}
         if not set(chosen) <= set(known):
             raise ParameterError("columns", f"must be among {list(known)}, got {chosen}")
-        return shape_chart([known[name] for name in chosen], self._outputs())
+        return shape_chart([known[name] for name in chosen], self._outputs(), bands)
 
     def _outputs(self) -> list[str]:
         return []

@@ -39,7 +39,7 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):  # type:
 
     Attributes
     ----------
-    shapes_ : per column a table of bins, what each adds to the log-odds, and released counts.
+    shapes_ : per column a table of bins, what each adds to the log-odds, its noise band, and released counts.
     pairs_ : tables of the pairs of columns that were chosen.
     intercept_ : log-odds that the shapes add to.
     importances_ : mean absolute value of every shape.
@@ -66,7 +66,7 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):  # type:
     >>> bool(model.score(X, y) > 0.9)
     True
     >>> list(model.shapes_["x0"])
-    ['bin', 'lower', 'upper', 'value', 'count']
+    ['bin', 'lower', 'upper', 'value', 'low', 'high', 'count']
     """
 
     _task = "classes"
@@ -150,7 +150,7 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):  # type: i
 
     Attributes
     ----------
-    shapes_ : per column a table of bins, what each adds to a prediction, and released counts.
+    shapes_ : per column a table of bins, what each adds to a prediction, its noise band, and released counts.
     pairs_ : tables of the pairs of columns that were chosen.
     intercept_ : what the shapes add to; of counts, the logarithm of a mean.
     importances_ : mean absolute value of every shape.

@@ -16,8 +16,7 @@ import numpy as np
 
 from discreet._typing import Array, Integers
 from discreet.additive.bins import Bins
-from discreet.additive.coordinates import Coordinates, kernel_root, unit_rows
-from discreet.additive.records import steps
+from discreet.additive.records import ROUNDED, Coordinates, kernel_root, steps, unit_rows
 from discreet.additive.shapes import pair_cells
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
@@ -27,7 +26,7 @@ from discreet.records.bounds import UNIT_ROUNDOFF
 
 COARSE = 12  # bins of an ordered column in a pair
 MOST_CATEGORIES = 2 * COARSE  # of a nominal one; a column with more is in no pair
-_ROUNDED = 1 - 2.0**-44
+
 Blocks = Iterable[tuple[Sequence[Integers], Array]]
 
 
@@ -152,5 +151,5 @@ def _sums(table: PairTable, codes: Sequence[Integers], residuals: Array) -> Arra
 
 def pair_coordinates(tables: Sequence[PairTable]) -> Coordinates:
     """Coordinates of records in chosen pairs, each pair an equal part of a squared norm of at most 1."""
-    share = math.sqrt(1 / len(tables)) * _ROUNDED
+    share = math.sqrt(1 / len(tables)) * ROUNDED
     return Coordinates(tuple(table.vectors() * share for table in tables), 0.0)

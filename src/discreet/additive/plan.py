@@ -15,14 +15,13 @@ import numpy as np
 from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array, Integers, Progress
+from discreet.additive import bands
 from discreet.additive import bins as binning
 from discreet.additive import pairs as pairing
 from discreet.additive.bins import Bins, HistogramMechanism
-from discreet.additive.cells import Cells
-from discreet.additive.columns import Column
-from discreet.additive.coordinates import coordinates
+from discreet.additive.columns import Cells, Column
 from discreet.additive.pairs import COARSE, MOST_CATEGORIES, PairSelection
-from discreet.additive.records import BinnedRecords, Codes
+from discreet.additive.records import BinnedRecords, Codes, Coordinates, coordinates
 from discreet.additive.shapes import AdditiveModel, PairShape, Shape, predictions
 from discreet.additive.stages import (
     Offset,
@@ -320,11 +319,12 @@ class AdditivePlan(base.Plan):
         made = coordinates(bins, ordered)
         records = BinnedRecords.of(made, codes, cells.null, problem.n_samples)
         rate = _MeanRate(made.mean(bins), problem.reach) if problem.task == "count" else None
-        theta = layout.main.run(records, self._slopes(cells, no_offset), entropy, rate)
+        theta, trace = layout.main.traced(records, self._slopes(cells, no_offset), entropy, rate)
         values, intercept = made.shapes(theta)
+        widths = self._margins(made, bins, theta, trace)
         shapes = [
-            Shape(column, one, value, np.zeros(problem.n_outputs))
-            for column, one, value in zip(problem.columns, bins, values, strict=True)
+            Shape(column, one, value, np.zeros(problem.n_outputs), width)
+            for column, one, value, width in zip(problem.columns, bins, values, widths, strict=True)
         ]
         pairs: tuple[PairShape, ...] = ()
         if problem.n_pairs:
@@ -340,6 +340,16 @@ class AdditivePlan(base.Plan):
         intercept = intercept + sum(mean for _, mean in centered)
         model = AdditiveModel(intercept, tuple(shape for shape, _ in centered), pairs)
         return AdditiveRelease(model, entropy.secure)
+
+    def _margins(
+        self, made: Coordinates, bins: Sequence[Bins], theta: Array, trace: bands.Trace
+    ) -> Sequence[Array | None]:
+        """Noise bands around shapes of one output; none around those of several classes, which were not measured."""
+        if self.problem.n_outputs > 1:
+            return [None] * len(bins)
+        main, theta = self.layout.main, theta[:, 0]
+        slope = main.slope(trace, bands.prediction_center(made, bins, theta))
+        return bands.margins(made, bins, theta, self.problem.n_samples, slope, trace)
 
     def _pairs(
         self,

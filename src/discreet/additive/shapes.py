@@ -31,12 +31,14 @@ class Shape:
     bins : its bins, with noisy counts.
     values : what each bin adds, of shape (bins, outputs); the last bin is that of missing cells if they have one.
     missing : what a missing cell adds if it has no bin, of shape (outputs,).
+    margin : half the width of the noise band around every value of one output; None where there is no band.
     """
 
     column: Column
     bins: Bins
     values: Array
     missing: Array
+    margin: Array | None = None
 
     @property
     def name(self) -> str:
@@ -55,7 +57,7 @@ class Shape:
         return replace(self, values=self.values - mean, missing=self.missing - mean), np.asarray(mean)
 
     def monotone(self, sign: int) -> Shape:
-        """The nearest shape that rises (sign 1) or falls (-1), weighted by the noisy counts."""
+        """The nearest shape that rises (sign 1) or falls (-1), weighted by the noisy counts; it has no band."""
         inside = self.bins.n_bins
         mass = np.maximum(self.bins.counts[:inside], 1.0)
         values = self.values.copy()
@@ -63,7 +65,7 @@ class Shape:
             values[:inside, output] = isotonic_regression(
                 self.values[:inside, output], sample_weight=mass, increasing=sign > 0
             )
-        return replace(self, values=values)
+        return replace(self, values=values, margin=None)
 
     @property
     def importance(self) -> float:
@@ -104,6 +106,9 @@ class Shape:
             table |= {"lower": [*edges[:-1], *none], "upper": [*edges[1:], *none]}
         if self.values.shape[1] == 1:
             table["value"] = self.values[:, 0].tolist()
+            if self.margin is not None:
+                table |= {"low": (self.values[:, 0] - self.margin).tolist()}
+                table |= {"high": (self.values[:, 0] + self.margin).tolist()}
         else:
             names = outputs or [str(k) for k in range(self.values.shape[1])]
             table |= {f"value {name}": self.values[:, k].tolist() for k, name in enumerate(names)}
@@ -201,7 +206,12 @@ class AdditiveModel:
     def scaled(self, factor: float, shift: float | Array) -> AdditiveModel:
         """The model of predictions times ``factor`` plus ``shift``."""
         shapes = tuple(
-            replace(shape, values=factor * shape.values, missing=factor * shape.missing)
+            replace(
+                shape,
+                values=factor * shape.values,
+                missing=factor * shape.missing,
+                margin=None if shape.margin is None else abs(factor) * shape.margin,
+            )
             for shape in self.shapes
         )
         pairs = tuple(replace(pair, values=factor * pair.values) for pair in self.pairs)
@@ -224,6 +234,13 @@ class AdditiveModel:
             "counts": _joined([shape.bins.counts for shape in self.shapes], np.float64),
             "values": np.concatenate([shape.values for shape in self.shapes]),
             "missing": np.array([shape.missing for shape in self.shapes]),
+            "margins": _joined(
+                [
+                    np.full(shape.bins.size, _NO_BAND) if shape.margin is None else shape.margin
+                    for shape in self.shapes
+                ],
+                np.float64,
+            ),
             "pairs": np.array([pair.columns for pair in self.pairs], dtype=np.int64).reshape(-1, 2),
             "coarse": _joined([table for pair in self.pairs for table in pair.coarse], np.int64),
             "pair_values": _joined([pair.values.ravel() for pair in self.pairs], np.float64).reshape(
@@ -236,10 +253,10 @@ class AdditiveModel:
         """The model that `to_arrays` described; ``ValueError``, ``KeyError`` or ``TypeError`` for anything else."""
         schema = Schema.from_dict(json.loads(str(np.asarray(arrays["schema"])[0])))
         columns = [Column(name, domain) for name, domain in schema.columns.items()]
-        read = {
-            name: _Reader(arrays[name])
-            for name in ("edges", "places", "counts", "values", "coarse", "pair_values")
-        }
+        named = ("edges", "places", "counts", "values", "coarse", "pair_values")
+        read = {name: _Reader(arrays[name]) for name in named}
+        if "margins" in arrays:  # models of 0.2.0 have none
+            read["margins"] = _Reader(arrays["margins"])
         shapes = []
         for one, n_bins, missing in zip(columns, arrays["bins"].tolist(), arrays["missing"], strict=True):
             edges = read["edges"].next(n_bins - 1 if one.is_range else 0)
@@ -248,7 +265,11 @@ class AdditiveModel:
             bins = Bins(edges, places, read["counts"].next(size), n_bins, one.marks_missing)
             if len(places) and not (places.min() >= 0 and places.max() < n_bins):
                 raise ValueError("categories are in bins that do not exist")
-            shapes.append(Shape(one, bins, read["values"].next(size), missing))
+            margin = read["margins"].next(size) if "margins" in read else np.full(size, _NO_BAND)
+            if not ((margin >= 0).all() or (margin == _NO_BAND).all()):
+                raise ValueError("a band has no width")
+            kept = margin if (margin >= 0).all() else None
+            shapes.append(Shape(one, bins, read["values"].next(size), missing, kept))
         pairs = []
         for first, second in arrays["pairs"].tolist():
             coarse = tuple(read["coarse"].next(shapes[place].bins.size) for place in (first, second))
@@ -265,6 +286,9 @@ class AdditiveModel:
         if any(shape.missing.shape != outputs or shape.values.ndim != 2 for shape in shapes):
             raise ValueError("shapes and intercept do not belong together")
         return model
+
+
+_NO_BAND = -1.0  # in place of a margin, in a file
 
 
 class _Reader:
@@ -294,17 +318,23 @@ def _joined(parts: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
 # -- Shapes as charts: what each bin adds, above how many records it holds, both as released -------------------------
 
 
+#: What a noise band says, and what it does not.
+BANDS = (
+    "Noise bands: if only the privacy noise in its sums of residuals were taken away, the same fit to the same rows "
+    "would have about 90% of its values in them, on average over rows and columns; in a single column it can be far "
+    "less. They do not count the noise in the fit's own settings, nor chance in the sample."
+)
 _HEIGHT, _WIDTH = 190, 420
 _LEVEL = 30  # letters of all categories that fit below a chart side by side
 
 
-def shape_chart(shapes: Sequence[Shape], outputs: Sequence[str]) -> Any:
-    """One chart of Altair below the other."""
+def shape_chart(shapes: Sequence[Shape], outputs: Sequence[str], bands: bool = True) -> Any:
+    """One chart of Altair below the other; ``bands`` are those of the noise, where there are any."""
     charts.require()
     import altair
 
     alt: Any = altair
-    return alt.vconcat(*(_layered(alt, shape, outputs).properties(width=_WIDTH) for shape in shapes))
+    return alt.vconcat(*(_layered(alt, shape, outputs, bands).properties(width=_WIDTH) for shape in shapes))
 
 
 def shape_spec(shape: Shape, outputs: Sequence[str]) -> charts.Spec:
@@ -312,11 +342,11 @@ def shape_spec(shape: Shape, outputs: Sequence[str]) -> charts.Spec:
     charts.require()
     import altair
 
-    return dict(_layered(altair, shape, outputs).to_dict())
+    return dict(_layered(altair, shape, outputs, True).to_dict())
 
 
-def _layered(alt: Any, shape: Shape, outputs: Sequence[str]) -> Any:
-    """Steps or points of the values in front of gray bars of the counts."""
+def _layered(alt: Any, shape: Shape, outputs: Sequence[str], bands: bool) -> Any:
+    """Steps or points of the values, on their noise band, in front of gray bars of the counts."""
     table = shape.to_dict(outputs)
     names = [name for name in table if name.startswith("value")]
     lower = table.get("lower", [])
@@ -337,6 +367,9 @@ def _layered(alt: Any, shape: Shape, outputs: Sequence[str]) -> Any:
         for name in names
         for place, (low, _) in enumerate(places)
     ]
+    banded = bands and shape.margin is not None
+    for one, low, high in zip(values, table["low"], table["high"], strict=False) if banded else ():
+        one |= {"low": low, "high": high}
     if ranged:  # the last step needs an end
         values += [{**one, "from": places[-1][1]} for one in values if one["from"] == places[-1][0]]
     kind, axis = ("Q", {"scale": alt.Scale(zero=False, nice=False)}) if ranged else ("N", {"sort": None})
@@ -354,10 +387,31 @@ def _layered(alt: Any, shape: Shape, outputs: Sequence[str]) -> Any:
         if ranged
         else front.mark_point(filled=True, size=90, opacity=1)
     )
-    adds = alt.Y(
-        "value:Q", title="adds to the prediction", axis=alt.Axis(orient="left"), scale=alt.Scale(padding=8)
+    adds, low = (
+        alt.Y(
+            f"{name}:Q",
+            title="adds to the prediction",
+            axis=alt.Axis(orient="left"),
+            scale=alt.Scale(padding=8),
+        )
+        for name in ("value", "low")
     )
     front = front.encode(x=x, y=adds, color=color)
     zero = alt.Chart(alt.Data(values=[{}])).mark_rule(strokeDash=[4, 3], color="#808080")
-    front = alt.layer(zero.encode(y=alt.datum(0, title="adds to the prediction")), front)
+    front = alt.layer(
+        zero.encode(y=alt.datum(0, title="adds to the prediction")),
+        *([_band(alt, values, x, low, ranged)] if banded else []),
+        front,
+    )
     return alt.layer(gray, front).resolve_scale(y="independent").properties(height=_HEIGHT)
+
+
+def _band(alt: Any, values: Sequence[dict[str, Any]], x: Any, low: Any, ranged: bool) -> Any:
+    """A shaded step around a line, or a bar through every point."""
+    chart, color = alt.Chart(alt.Data(values=values)), charts.COLORS[0]
+    chart = (
+        chart.mark_area(interpolate="step-after", color=color, opacity=0.25)
+        if ranged
+        else chart.mark_rule(color=color, strokeWidth=7, opacity=0.3)
+    )
+    return chart.encode(x=x, y=low, y2="high:Q")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from discreet._typing import Array
+from discreet.additive.bands import Slope, Trace, class_slope, count_slope
 from discreet.additive.records import BinnedRecords, gram_rounding, root_steps, steps, sum_rounding
 from discreet.losses import Poisson
 from discreet.mechanisms.additive import GaussianMechanism
@@ -26,7 +27,7 @@ from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, sum_sens
 from discreet.records.bounds import UNIT_ROUNDOFF
 from discreet.solvers.base import PlannedRelease
 from discreet.solvers.gradients.descent import reshaped_cap
-from discreet.solvers.second_order.clipped_gradients import ClippedGradient, companion_weight
+from discreet.solvers.second_order.clipped_gradients import ClippedGradient, WithCompanion
 from discreet.solvers.second_order.coordinates import (
     MomentMechanism,
     NoisyMoments,
@@ -60,7 +61,7 @@ _LEAST_SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class ResidualMechanism:
+class ResidualMechanism(WithCompanion):
     """The sum of clipped residuals times records, for one or more outputs, with its companion.
 
     The residuals of one record, one per output, are clipped to the norm ``cap`` together.
@@ -89,11 +90,6 @@ class ResidualMechanism:
     def __post_init__(self) -> None:
         _ = self.gaussian  # raise now if anything can fail
 
-    @property
-    def weight(self) -> float:
-        """Weight of the companion relative to the gradient."""
-        return companion_weight(self.neighboring) * self.cap * self.feature_norm
-
     @cached_property
     def gaussian(self) -> GaussianMechanism:
         """The mechanism behind the release; its sensitivity covers the rounding of both sums."""
@@ -105,11 +101,6 @@ class ResidualMechanism:
         return GaussianMechanism(
             Sensitivity(value), self.noise_multiplier, self.n_features * self.n_outputs + 1
         )
-
-    @property
-    def event(self) -> events.Event:
-        """The event of one release."""
-        return self.gaussian.event
 
     def release_sums(
         self, records: BinnedRecords, theta: Array, slopes: Slopes, entropy: Entropy
@@ -132,16 +123,8 @@ class ResidualMechanism:
             squares = np.square(np.ceil(np.minimum(sizes / self.cap, 1.0) * root))
             companions += np.where(scales == 0, 0.0, squares if exchanged else root**2 - squares).sum()
         sums = self.cap / whole * (records.vectors.T @ counts)
-        noisy = self.gaussian.release(np.append(sums.T, self.weight * (companions / root**2)), entropy)
-        companion = float(noisy[-1]) / (self.weight * self.n_samples)
-        gradient = noisy[:-1].reshape(self.n_outputs, self.n_features).T
-        stddev = self.gaussian.stddev
-        return ClippedGradient(
-            gradient,
-            stddev,
-            companion if exchanged else 1 - companion,
-            stddev / (self.weight * self.n_samples),
-        )
+        noisy = self.noisy(np.append(sums.T, self.weight * (companions / root**2)), entropy)
+        return replace(noisy, gradient=noisy.gradient.reshape(self.n_outputs, self.n_features).T)
 
 
 @dataclass(frozen=True)
@@ -246,7 +229,13 @@ class Stage:
     def run(
         self, records: BinnedRecords, slopes: Slopes, entropy: Entropy, rate: Rate | None = None
     ) -> Array:
-        """Coefficients of the records' coordinates, of shape (width, outputs).
+        """Coefficients of the records' coordinates, of shape (width, outputs)."""
+        return self.traced(records, slopes, entropy, rate)[0]
+
+    def traced(
+        self, records: BinnedRecords, slopes: Slopes, entropy: Entropy, rate: Rate | None = None
+    ) -> tuple[Array, Trace]:
+        """The coefficients, and what was released beside them, of the first output.
 
         ``rate`` gives the mean slope of residuals that are not clipped, from coefficients and the mean square of their
         predictions; None for 1.
@@ -267,7 +256,7 @@ class Stage:
             for _ in range(self.n_outputs)
         ]
         scale = ResidualScale(self.scale)
-        theta = np.zeros((width, self.n_outputs))
+        theta, cap = np.zeros((width, self.n_outputs)), self.largest_cap
         for _ in range(self.steps):
             cap, factor = self._clipping(scale.scale, width)
             if rate is not None:
@@ -280,7 +269,17 @@ class Stage:
                     found.gradient[:, output], found.stddev, factor, _DOUBT[self.task]
                 )
             scale.update(found.mean_square, found.mean_square_stddev, cap)
-        return np.asarray(shape.matrix @ theta)
+        trace = Trace(noisy, first, second, means[0], cap, scale.scale)
+        return np.asarray(shape.matrix @ theta), trace
+
+    def slope(self, trace: Trace, middle: float) -> Slope:
+        """The mean slope of clipped residuals, by the prediction; ``middle`` is the logarithm of the mean of counts."""
+        if self.task == "classes":
+            return class_slope(trace.cap)
+        if self.task == "count":
+            return count_slope(trace.cap, trace.scale, self.reach, middle)
+        share = max(_LEAST_SHARE, unclipped_share(trace.cap / trace.scale))
+        return lambda raw: np.full_like(raw, share)
 
     def _reshaped(self, noisy: NoisyMoments, bound: float) -> Reshaping:
         """Coordinates in which directions that rise above the noise are shrunk to it."""

@@ -22,8 +22,9 @@ from discreet import __version__
 from discreet._api import HOMES
 from discreet.display.console import printable
 from discreet.estimators.linear import FACTS, PrivateLinearModel, released
-from discreet.privacy.statement import PrivacyStatement, release_digest
+from discreet.privacy.statement import PrivacyStatement
 from discreet.records.bounds import Bounds, BoxBounds
+from discreet.release import release_digest
 from discreet.tables.schema import Schema
 
 # Not part of the model; the statement names the charge. A file that could set the ledger would choose the budget that

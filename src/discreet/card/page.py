@@ -168,7 +168,7 @@ def _add_numbers(page: Page, card: Card, intervals: Any) -> None:
 
 def _add_shapes(page: Page, card: Card) -> None:
     """Show what each column adds, the most important columns first."""
-    from discreet.additive.shapes import AdditiveModel, shape_spec
+    from discreet.additive.shapes import BANDS, AdditiveModel, shape_spec
 
     model = AdditiveModel.from_arrays(card.arrays)
     labels = [] if card.classes is None or len(card.classes) == 2 else [str(one) for one in card.classes]
@@ -181,8 +181,11 @@ def _add_shapes(page: Page, card: Card) -> None:
         for shape in order[:_SHAPES]:
             page.chart(
                 shape_spec(shape, labels),
-                f"What {shape.name} adds to the prediction. Gray: noisy counts of rows.",
+                f"What {shape.name} adds to the prediction. Gray: noisy counts of rows."
+                + ("" if shape.margin is None else " Shaded: its noise band."),
             )
+    if any(shape.margin is not None for shape in order[:_SHAPES]):
+        page.text(BANDS)
     if len(order) > _SHAPES:
         page.text(f"The {_SHAPES} most important of {len(order)} shapes are drawn.")
     if model.pairs:

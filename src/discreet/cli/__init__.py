@@ -1,4 +1,4 @@
-"""The command line: `main`, and the list of all commands.
+"""The command line: `main`, the list of all commands, and what shells complete.
 
 A command is one function with its arguments (`cli.options.command`); modules import nothing heavy before a command
 runs, so that help is instant. Exit codes: 0 for success; 1 for a failure, explained in one line on standard error; 2
@@ -12,14 +12,49 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from discreet import __version__
-from discreet.cli import budget, completion, data, models, publishing, trust
-from discreet.cli.options import Parser
+from discreet.cli import budget, data, models, publishing, trust
+from discreet.cli.options import Parser, argument, command
 from discreet.cli.session import Outcome, Terminated, check_inputs, logged, terminable, worded
-from discreet.display.console import printable
+from discreet.display.console import printable, say
+
+_BASH = """\
+# Completion of discreet for bash; in zsh run `autoload -U +X bashcompinit && bashcompinit` first.
+_discreet() {{
+    local word="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}" words=""
+    case "${{COMP_WORDS[1]}} $previous" in
+{choices}
+    esac
+    if [ -z "$words" ]; then
+        case "${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}}" in
+{options}
+        esac
+    fi
+    if [ "$COMP_CWORD" -eq 1 ]; then words="{commands}"; fi
+    COMPREPLY=($(compgen -W "$words" -- "$word") $(compgen -f -- "$word"))
+}}
+complete -o filenames -F _discreet discreet
+"""
+
+
+@command(
+    "completion",
+    "print a script that lets your shell complete commands and options",
+    "Print a script for your shell. It lists all commands and options, so completing does not start Python.",
+    argument("shell", choices=("bash", "zsh", "fish"), help="which shell"),
+    examples=(
+        "source <(discreet completion bash)",
+        "discreet completion fish > ~/.config/fish/completions/discreet.fish",
+    ),
+)
+def completion(arguments: argparse.Namespace) -> None:
+    """Print the script."""
+    commands = dict(_commands(_parser()))
+    say((_fish if arguments.shell == "fish" else _bash)(commands).rstrip("\n"))
+
 
 COMMANDS = {
     "tables": (data.demo, data.schema, data.describe),
@@ -34,7 +69,7 @@ COMMANDS = {
     "trust": (trust.evaluate, trust.intervals, trust.verify, trust.audit, trust.attest),
     "model files": (publishing.show, publishing.card, publishing.key, publishing.sign, publishing.export),
     "budget": (budget.ledger,),
-    "the shell": (completion.completion, data.warmup),
+    "the shell": (completion, data.warmup),
 }
 
 
@@ -89,7 +124,7 @@ def _drop_output() -> None:
 
 def _parser() -> Parser:
     groups = "\n\n".join(
-        "\n".join([f"{title}:", *(f"  {command.name:<15}{command.help}" for command in commands)])
+        "\n".join([f"{title}:", *(f"  {one.name:<15}{one.help}" for one in commands)])
         for title, commands in COMMANDS.items()
     )
     parser = Parser(
@@ -109,8 +144,8 @@ def _parser() -> Parser:
     )
     below = parser.add_subparsers(metavar="COMMAND", prog="discreet", help=argparse.SUPPRESS)
     for commands in COMMANDS.values():
-        for command in commands:
-            command.add_to(below, listed=False)
+        for one in commands:
+            one.add_to(below, listed=False)
     return parser
 
 
@@ -133,3 +168,63 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     print(printable(f"warning: {' '.join(str(message).split())}"), file=sys.stderr)
+
+
+# -- completion in shells -------------------------------------------------------------------------------------
+
+
+def _commands(
+    parser: argparse.ArgumentParser, above: str = ""
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield all commands and actions with the words that call them."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield f"{above}{name}", below
+                yield from _commands(below, f"{above}{name} ")
+
+
+def _words(parser: argparse.ArgumentParser) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the options and actions of a command, and the choices of its options."""
+    listed: list[str] = []
+    choices: dict[str, list[str]] = {}
+    for action in parser._actions:
+        names = [name for name in action.option_strings if name.startswith("--")]
+        known = [str(one) for one in action.choices] if action.choices is not None else []
+        if names and action.help != argparse.SUPPRESS:
+            listed += names
+            choices |= {name: known for name in names if known}
+        elif not names:
+            listed += known
+    return listed, choices
+
+
+def _bash(commands: dict[str, argparse.ArgumentParser]) -> str:
+    choices, options = [], []
+    for name, parser in sorted(commands.items(), key=lambda item: -len(item[0].split())):
+        listed, known = _words(parser)
+        first = name.split()[0]
+        choices += [
+            f'        "{first} {option}") words="{" ".join(values)}" ;;' for option, values in known.items()
+        ]
+        pattern = f'"{name}"' if " " in name else f'"{name} "*'
+        options.append(f'            {pattern}) words="{" ".join(listed)}" ;;')
+    top = " ".join(name for name in commands if " " not in name)
+    return _BASH.format(choices="\n".join(choices), options="\n".join(options), commands=top)
+
+
+def _fish(commands: dict[str, argparse.ArgumentParser]) -> str:
+    lines = ["# Completion of discreet for fish."]
+    lines += [
+        f"complete -c discreet -n __fish_use_subcommand -a {name}" for name in commands if " " not in name
+    ]
+    for name, parser in commands.items():
+        listed, known = _words(parser)
+        seen = f'"__fish_seen_subcommand_from {name.split()[-1]}"'
+        for word in listed:
+            if word.startswith("--"):
+                values = f" -xa '{' '.join(known[word])}'" if word in known else ""
+                lines.append(f"complete -c discreet -n {seen} -l {word[2:]}{values}")
+            else:
+                lines.append(f"complete -c discreet -n {seen} -a {word}")
+    return "\n".join(lines)

@@ -235,19 +235,8 @@ def private_quantiles(
             "pass candidates=numpy.linspace(0, 120, 241), for example for ages",
             "pass candidates=discreet.wide_grid() if nothing is known",
         )
-    return _quantiles(
-        lambda values: {"values": values},
-        X,
-        levels,
-        candidates,
-        epsilon,
-        delta,
-        neighboring,
-        bad_rows,
-        groups,
-        max_rows_per_group,
-        ledger,
-    )
+    options = epsilon, delta, neighboring, bad_rows, groups, max_rows_per_group, ledger
+    return _quantiles(lambda values: {"values": values}, X, levels, candidates, *options)
 
 
 def _quantiles(

@@ -167,13 +167,9 @@ class Description:
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the description as a page for people."""
-        from discreet.description.report import description_page
-
         description_page(self).write(path)
 
     def _repr_html_(self) -> str:
-        from discreet.description.report import description_page
-
         return description_page(self, brief=True).fragment()
 
     def _parts(self) -> list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]]:

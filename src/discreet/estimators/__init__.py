@@ -2,12 +2,12 @@
 
 from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from discreet.estimators.components import PrivatePCA
-from discreet.estimators.encoder import SchemaEncoder
 from discreet.estimators.erm import PrivateERM
 from discreet.estimators.l1 import PrivateLasso, PrivateSparseLinearSVC, PrivateSparseLogisticRegression
 from discreet.estimators.linear import NoiseWarning, PrivateLinearModel
 from discreet.estimators.median import PrivateMedian
 from discreet.estimators.mixtures import PrivateSimplexClassifier, PrivateSimplexRegressor
+from discreet.estimators.pipelines import SchemaEncoder
 from discreet.estimators.regressors import (
     PrivateHuberRegressor,
     PrivateLinearRegression,

@@ -14,8 +14,8 @@ from sklearn.pipeline import Pipeline
 from discreet import _checks
 from discreet._checks import ParameterError, calm
 from discreet._typing import Array
-from discreet.estimators.encoder import SchemaEncoder
 from discreet.estimators.groups import bounded_rows
+from discreet.estimators.pipelines import SchemaEncoder
 from discreet.estimators.regressors import FIND_BOUNDS
 from discreet.evaluation.estimates import Estimate, Noise
 from discreet.evaluation.plans import Codes, CountPlan, SumPlan

@@ -20,7 +20,7 @@ from sklearn.utils import _safe_indexing
 
 from discreet._checks import ParameterError, Setting
 from discreet._typing import Mask
-from discreet.estimators.encoder import SchemaEncoder
+from discreet.estimators.pipelines import SchemaEncoder
 from discreet.records.arrow import FileRows
 from discreet.records.bounds import Bounds
 from discreet.records.open import Rows, blanked, class_codes, open_rows, refuse_source

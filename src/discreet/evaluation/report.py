@@ -95,13 +95,9 @@ class Evaluation:
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the evaluation as a page for people."""
-        from discreet.evaluation.report import evaluation_page
-
         evaluation_page(self).write(path)
 
     def _repr_html_(self) -> str:
-        from discreet.evaluation.report import evaluation_page
-
         return evaluation_page(self).fragment()
 
 

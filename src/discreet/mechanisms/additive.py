@@ -130,8 +130,12 @@ class GaussianNoise:
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
         """Draw the same noise, counted in steps of ``grid``."""
-        sizes, width = sizes_of(shape), _width(self.stddev)
-        return discrete_gaussian(_TABLE_SCALE, width).draw(math.prod(sizes), entropy).reshape(sizes)
+        sizes = sizes_of(shape)
+        return (
+            discrete_gaussian(_TABLE_SCALE, _width(self.stddev))
+            .draw(math.prod(sizes), entropy)
+            .reshape(sizes)
+        )
 
     def add_to(self, value: ArrayLike, entropy: Entropy) -> Array:
         """Round ``value`` down to the grid and add noise. The sum is formed in integers, for mechanisms to release."""
@@ -369,8 +373,10 @@ def _to_grid(value: ArrayLike, size: int, grid: float) -> Integers:
     if array.size != size:
         raise ValueError(f"this mechanism releases {size} numbers, got an array of shape {array.shape}")
     with np.errstate(all="ignore"):  # a warning can be turned into an error, which would depend on the data
-        steps = np.where(np.isfinite(array), array, 0.0) / grid
-        return np.floor(np.clip(steps, -_LARGEST, _LARGEST)).astype(np.int64)
+        steps = np.where(np.isfinite(array), array, 0.0)
+        steps /= grid
+        np.minimum(np.maximum(steps, -_LARGEST, out=steps), _LARGEST, out=steps)
+        return np.floor(steps, out=steps).astype(np.int64)
 
 
 # -- symmetric matrices ------------------------------------------------------------------------------------------------

@@ -31,7 +31,6 @@ from discreet.mechanisms.recording import observed
 from discreet.mechanisms.samplers.discrete import (
     LazyUniform,
     Weights,
-    cumulative_table,
     exact_index,
     exp_minus,
 )
@@ -115,13 +114,13 @@ def draw_normals(count: int, entropy: Entropy) -> Normals:
 
 
 def _cells(first: Words) -> Integers:
-    return np.searchsorted(cumulative_table(_WEIGHTS).thresholds, first).astype(np.int64)
+    return np.searchsorted(_WEIGHTS.table.thresholds, first).astype(np.int64)
 
 
 def _accepted(words: Words, entropy: Entropy) -> tuple[Integers, dict[int, tuple[int, LazyFraction]]]:
     """Return which candidates are accepted, in order, with cell and digits of those that needed exact arithmetic."""
     first, second, third = words.T
-    thresholds = cumulative_table(_WEIGHTS).thresholds
+    thresholds = _WEIGHTS.table.thresholds
     cells = np.minimum(_cells(first), len(thresholds) - 1)
     fractions = (second >> np.uint64(1)).astype(np.float64) * 2.0**-FRACTION_BITS
     drop = fractions * (_QUADRATIC * (2.0 * cells + fractions))

@@ -27,11 +27,10 @@ from discreet.privacy.statement import (
     UNPREDICTABLE,
     PrivacyStatement,
     Receipt,
-    answers_digest,
     plan_text,
 )
 from discreet.records.open import check_people
-from discreet.release import Budget, Carried, begin, bind, resume
+from discreet.release import Budget, Carried, answers_digest, begin, bind, resume
 
 __all__ = ["HorizonReached", "PrivateStream", "StreamError", "StreamPlan"]
 

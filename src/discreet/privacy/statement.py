@@ -1,17 +1,16 @@
 """The privacy statement of a released model, for people and for machines, and the receipt of its charge.
 
-A `Receipt` identifies the charge that paid for a release. `release_digest` identifies exactly what was released.
+A `Receipt` identifies the charge that paid for a release.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import math
 import os
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -288,7 +287,11 @@ def lemmas_of(part: object) -> tuple[str, ...]:
     >>> lemmas_of(Gaussian(1.0))
     ('composition.md#lemma-1', 'composition.md#section-4')
     """
-    kind = part if isinstance(part, type) else type(part)
+    return _lemmas_of_class(part if isinstance(part, type) else type(part))
+
+
+@functools.cache
+def _lemmas_of_class(kind: type) -> tuple[str, ...]:
     names = [f"{base.__module__.removeprefix('discreet.')}.{base.__qualname__}" for base in kind.__mro__]
     return next((PROVED_BY[name] for name in names if name in PROVED_BY), ())
 
@@ -400,53 +403,3 @@ class Receipt:
 
 def _is_hexadecimal(text: Any) -> bool:
     return isinstance(text, str) and 0 < len(text) <= 64 and set(text) <= set("0123456789abcdef")
-
-
-def release_digest(values: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of released values in canonical form, the same at the fit and in a file.
-
-    Names are sorted. Numbers of any type are hashed with their shape as 64-bit little-endian floats or integers; texts
-    as UTF-8 in JSON; None as itself, also among texts.
-
-    >>> import numpy as np
-    >>> release_digest({"a": [1.0, 2.0], "b": "x"}) == release_digest({"b": "x", "a": np.array([1, 2], "f4")})
-    True
-    >>> release_digest({"a": [1.0, 2.0]}) == release_digest({"a": [[1.0, 2.0]]})
-    False
-    """
-    found = hashlib.sha256(b"discreet release 1\n")
-    for name in sorted(values):
-        kind, shape, content = _canonical(values[name])
-        found.update(json.dumps([name, kind, shape]).encode() + b"\n" + content + b"\n")
-    return found.hexdigest()
-
-
-def answers_digest(answers: Iterable[Any], before: str | None = None) -> str:
-    """Return the SHA-256 of the answers of a stream, computed one after the other, so that they need not be kept.
-
-    ``before`` is the digest of earlier answers; None if there were none.
-
-    >>> answers_digest(["a", None, "b"]) == answers_digest(["b"], before=answers_digest(["a", None]))
-    True
-    """
-    return functools.reduce(
-        lambda known, answer: release_digest({"before": known, "answer": answer}),
-        answers,
-        release_digest({}) if before is None else before,
-    )
-
-
-def _canonical(value: Any) -> tuple[str, list[int], bytes]:
-    """Return kind, shape and bytes of a value; kind and shape fix the length, or there is no line break."""
-    import numpy as np
-
-    if value is None:
-        return "none", [], b""
-    array = np.asarray(value)
-    kind = {"f": "<f8", "b": "<i8", "i": "<i8", "u": "<u8" if array.dtype.itemsize == 8 else "<i8"}.get(
-        array.dtype.kind
-    )
-    if kind is not None:
-        return kind, list(array.shape), np.ascontiguousarray(array, dtype=kind).tobytes()
-    texts = [None if cell is None else str(cell) for cell in array.ravel().tolist()]
-    return "text", list(array.shape), json.dumps(texts).encode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from numpy.typing import ArrayLike, NDArray
@@ -66,6 +66,13 @@ class Records(ABC):
     def gradient(self, loss: Loss, theta: ArrayLike) -> Array:
         """Return the sum of gradients alone, in the shape of theta."""
         return self.value_and_gradient(loss, theta)[1]
+
+    def gradients_together(self, labeled: Sequence[Records], loss: Loss) -> Callable[[Array], Array] | None:
+        """Return the map from a point per model to the sum of gradients per model, to the last bit that of each alone.
+
+        Models are these rows with the labels of ``labeled``. None if one pass over the rows cannot find all sums.
+        """
+        return None
 
     @abstractmethod
     def hessian_product(self, loss: Loss, theta: ArrayLike) -> Callable[[Array], Array]:

@@ -34,6 +34,7 @@ _SMALLEST_NORM, _LARGEST_NORM = 2.0**-100, 2.0**100
 _SAFE_SQUARE = LARGEST_ENTRY**2  # below this squared norm, all entries may be valid
 _MAX_COLUMNS = 2**31
 _BLOCK_ENTRIES = 1 << 18
+_BUFFER = 8192  # terms that NumPy adds up without a break
 _SPARSE = (sp.csr_array, sp.csr_matrix)
 
 
@@ -108,7 +109,7 @@ class Bounds:
             X = without_duplicates(X)
         scales = np.empty(X.shape[0])
         with np.errstate(all="ignore"):
-            for rows, squares in _squared_norms(X):
+            for rows, squares in squared_norms(X):
                 scales[rows] = self._scales_from(X, rows, squares)
         return scales
 
@@ -124,13 +125,6 @@ class Bounds:
         for offset in np.flatnonzero(~(squares <= _SAFE_SQUARE)):
             scales[offset] = _scale_of_large_row(_row(X, rows.start + int(offset)), radius, one)
         return scales
-
-    def squared_norms(self, X: Any) -> NDArray[np.float64]:
-        """Return |(x, 1)|^2 for every row before clipping, up to rounding; not finite where it overflows."""
-        one = 1.0 if self.intercept else 0.0
-        with np.errstate(all="ignore"):
-            parts = [squares + one for _, squares in _squared_norms(X)]
-        return np.concatenate(parts) if parts else np.zeros(0)
 
     def valid_rows(self, X: Any) -> NDArray[np.bool_]:
         """Return which rows are records; the others can only enter a sum as null records."""
@@ -171,7 +165,7 @@ def without_duplicates(X: Any) -> Any:
     return X
 
 
-def _squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+def squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     """Yield squared row norms, block by block, without a copy of the matrix."""
     n_rows, n_columns = X.shape
     height = max(1, _BLOCK_ENTRIES // max(1, n_columns))
@@ -186,7 +180,7 @@ def _squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
             if not in_place:
                 np.copyto(copies[: len(block)], block, casting="unsafe")
                 block = copies[: len(block)]
-            yield slice(start, start + len(block)), np.einsum("ij,ij->i", block, block)
+            yield slice(start, start + len(block)), row_products(block)
         return
     for start in range(0, n_rows, 1 << 16):
         indptr = np.asarray(X.indptr[start : start + (1 << 16) + 1], dtype=np.int64)
@@ -196,6 +190,22 @@ def _squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         if len(occupied):
             squares[occupied] = np.add.reduceat(entries * entries, indptr[occupied] - indptr[0])
         yield slice(start, start + len(squares)), squares
+
+
+def row_products(rows: NDArray[np.float64], other: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Multiply every row by another vector, by default by itself, in an order that no other row changes.
+
+    NumPy splits sums of more terms than its buffer holds, and where depends on the number of rows.
+    """
+    total = np.zeros(len(rows))
+    for first in range(0, rows.shape[1], _BUFFER):
+        part = rows[:, first : first + _BUFFER]
+        if other is None:
+            found = np.einsum("ij,ij->i", part, part)
+        else:
+            found = np.einsum("ij,j->i", part, other[first : first + _BUFFER])
+        total = found if first == 0 else total + found
+    return total
 
 
 def _row(X: Any, index: int) -> NDArray[np.float64]:
@@ -366,3 +376,8 @@ def summation_rounding(n_samples: int, norm: float) -> float:
     """
     additions = min(n_samples, 2**17 + n_samples // 128 + 64)
     return 1.01 * gamma(additions + 16) * n_samples * norm
+
+
+def row_rounding(n_features: int, feature_norm: float) -> float:
+    """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7)."""
+    return 1.01 * gamma(n_features + 32) * (math.sqrt(n_features) + 1) * feature_norm

@@ -7,13 +7,14 @@ used in place if possible; clipping and the intercept are applied on the fly.
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import math
 import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
@@ -29,7 +30,7 @@ from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.losses.base import Kernel
 from discreet.records.base import Records
-from discreet.records.bounds import MAX_CHUNK_ROWS, Bounds, without_duplicates
+from discreet.records.bounds import MAX_CHUNK_ROWS, Bounds, row_products, squared_norms, without_duplicates
 from discreet.records.kernels import passes
 from discreet.records.kernels.numba_tools import WIDTH
 from discreet.records.kernels.passes import by_class, by_feature, groups, sparse_loss_and_gradient, wide
@@ -104,9 +105,10 @@ class ClippedRows(Records):
     @cached_property
     def squared_norms(self) -> Array:
         """The squared norms of all records, up to rounding; 0 for null records."""
-        squares = self.bounds.squared_norms(self.matrix)
+        found, one = np.zeros(self.n_samples), 1.0 if self.bounds.intercept else 0.0
         with np.errstate(all="ignore"):
-            found = self.scales**2 * squares
+            for rows, squares in squared_norms(self.matrix):
+                found[rows] = self.scales[rows] ** 2 * (squares + one)
         # Rows whose squares overflow are clipped, so that they have the largest norm.
         return np.where(
             self.scales > 0,
@@ -152,8 +154,9 @@ class ClippedRows(Records):
         """Return the sum of losses and the sum of their gradients; the gradient has the shape of theta."""
         point = self._check(loss, theta)
         if loss.kernel is not None and self._compiled(loss):
-            sums = self._sparse_sums if self.sparse else self._fused_sums
-            return sums(loss.kernel, point)
+            if self.sparse:
+                return self._sparse_sums(loss.kernel, point)
+            return self._fused_sums(loss.kernel, point, self.labels[None])
 
         return self._block_sums(loss, point, values=True)
 
@@ -163,6 +166,21 @@ class ClippedRows(Records):
         if self._compiled(loss):
             return self.value_and_gradient(loss, point)[1]
         return self._block_sums(loss, point, values=False)[1]
+
+    def gradients_together(self, labeled: Sequence[Records], loss: Loss) -> Callable[[Array], Array] | None:
+        """Return the map from a point per model to the sum of gradients per model, by one compiled pass."""
+        if self.sparse or loss.kernel is None or loss.n_outputs > 1 or not self._compiled(loss):
+            return None
+        for part in labeled:
+            if not (
+                isinstance(part, ClippedRows) and part.matrix is self.matrix and part.scales is self.scales
+            ):
+                return None
+            part.check_labels(loss)
+        return functools.partial(self._gradients, loss.kernel, np.stack([part.labels for part in labeled]))
+
+    def _gradients(self, kernel: Kernel, labels: Array, points: Array) -> Array:
+        return self._fused_sums(kernel, points.T, labels)[1].T
 
     def _block_sums(self, loss: Loss, point: Array, *, values: bool) -> tuple[float, Array]:
         """Compute value and gradient by NumPy, block by block; 0 for the value unless it is asked for."""
@@ -221,7 +239,7 @@ class ClippedRows(Records):
                 elif prepared is None:
                     block = self._copy_rows(rows, copies)
                     for j, one in enumerate(theta.T):
-                        made[:, j] = np.einsum("ij,j->i", block, np.ascontiguousarray(one[: self.n_columns]))
+                        made[:, j] = row_products(block, np.ascontiguousarray(one[: self.n_columns]))
                     made += theta[-1] if self.bounds.intercept else 0.0
                 else:
                     out = np.empty((theta.shape[1], len(made)))
@@ -313,15 +331,15 @@ class ClippedRows(Records):
         for rows, block in self._blocks(lane, whole=self.n_columns >= WIDTH):
             yield rows, wide(block)
 
-    def _fused_sums(self, kernel: Kernel, theta: Array) -> tuple[float, Array]:
-        """Compute value and gradient by a compiled pass."""
+    def _fused_sums(self, kernel: Kernel, theta: Array, labels: Array) -> tuple[float, Array]:
+        """Compute value and gradient by a compiled pass; several rows of ``labels`` are models of their own."""
         weights = by_class(theta, self.n_columns)
         sizes = groups(len(weights))
 
         def lane_sum(lane: slice) -> tuple[float, Array]:
             value, gradient = 0.0, np.zeros(weights.shape)
             for rows, block in self._wide_blocks(lane):
-                labeled = block, self.labels[rows], self.scales[rows]
+                labeled = block, np.ascontiguousarray(labels[:, rows]), self.scales[rows]
                 ends = np.array([0, len(block)])
                 value += passes.loss_and_gradient(
                     *kernel, *labeled, weights, sizes, self._height, ends, gradient
@@ -333,7 +351,7 @@ class ClippedRows(Records):
             gradient = np.zeros(weights.shape)
             edges = np.array([lane.start for lane in self._lanes] + [self.n_samples])
             value = passes.loss_and_gradient(
-                *kernel, self.matrix, self.labels, self.scales, weights, sizes, self._height, edges, gradient
+                *kernel, self.matrix, labels, self.scales, weights, sizes, self._height, edges, gradient
             )
         else:
             value, gradient = _totals(self._map(lane_sum), weights.shape)
@@ -393,7 +411,7 @@ class ClippedRows(Records):
         if (
             self._is_few and theta.ndim == 1 and not any_order
         ):  # row by row, in an order independent of other rows
-            dots = np.einsum("ij,j->i", self._doubles(block), theta[: self.n_columns])
+            dots = row_products(self._doubles(block), theta[: self.n_columns])
             return cast(Array, dots + theta[-1] if self.bounds.intercept else dots)
         if not (self.sparse or any_order) and theta.ndim == 1:
             dots = np.empty((1, block.shape[0]))
@@ -422,7 +440,7 @@ class ClippedRows(Records):
 
     def _combine(self, block: Any, coefficients: Array, total: Array) -> None:
         """Add sum_i coefficients_i (x_i, 1) to the total."""
-        total[: self.n_columns] += block.T @ coefficients
+        total[: self.n_columns] += (_transposed(block) if self.sparse else block.T) @ coefficients
         if self.bounds.intercept:
             total[-1] += coefficients.sum(axis=0)
 
@@ -630,6 +648,13 @@ def _without_rows(X: Any, null: NDArray[np.bool_]) -> Any:
     data = X.data.copy()
     data[np.repeat(null, np.diff(X.indptr))] = 0
     return type(X)((data, X.indices, X.indptr), shape=X.shape)
+
+
+def _transposed(block: Any) -> Any:
+    """Return the transpose of a `csr_view`, which shares its entries: SciPy's would copy them."""
+    view = sp.csc_array(block.shape[::-1], dtype=block.dtype)
+    view.data, view.indices, view.indptr = block.data, block.indices, block.indptr
+    return view
 
 
 def csr_view(X: Any, rows: slice) -> Any:

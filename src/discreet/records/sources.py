@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from discreet.tables.reading import TableError, as_column, is_from
+from discreet.tables.reading import as_column, is_from, require_names
 
 _BATCH_ROWS, _BATCH_BYTES = 1 << 16, 1 << 27
 SUFFIXES = (".parquet", ".pq", ".csv", ".arrow", ".feather")
@@ -68,13 +68,7 @@ class Source(ABC):
 
     def require(self, columns: Sequence[str]) -> None:
         """Raise unless each of these columns is there exactly once."""
-        names = self.schema.names
-        missing = [name for name in columns if name not in names]
-        if missing:
-            raise TableError(f"{self.name!r} has no column {missing[0]!r}; it has {', '.join(names)}")
-        twice = [name for name in columns if names.count(name) > 1]
-        if twice:
-            raise TableError(f"{self.name!r} has more than one column {twice[0]!r}; rename all but one")
+        require_names(self.schema.names, columns, repr(self.name))
 
 
 def rebatched(batches: Iterable[Any], height: int) -> Iterator[Any]:

@@ -165,13 +165,17 @@ def _arrow(table: TableLike) -> Any:
 
 def require_columns(table: TableLike, needed: Sequence[str]) -> None:
     """Raise unless each needed column occurs exactly once."""
-    names = column_names(table)
+    require_names(column_names(table), needed, "the table")
+
+
+def require_names(names: Sequence[str], needed: Sequence[str], place: str) -> None:
+    """Raise unless each needed name occurs exactly once among those of the columns of ``place``."""
     missing = [name for name in needed if name not in names]
     if missing:
-        raise TableError(f"no such column: {quoted(missing)}; the table has {quoted(names)}")
-    twice = [name for name in needed if names.count(name) > 1]
+        raise TableError(f"no such column: {quoted(missing)}; {place} has {quoted(names)}")
+    twice = [name for name in dict.fromkeys(needed) if list(names).count(name) > 1]
     if twice:
-        raise TableError(f"more than one column is named {quoted(twice)}; rename all but one")
+        raise TableError(f"more than one column is named {quoted(twice)} in {place}; rename all but one")
 
 
 def column(table: TableLike, name: str) -> Any:

@@ -19,8 +19,7 @@ from discreet._checks import silence
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.voting import Counts
 from discreet.online import stream_file
-from discreet.privacy.statement import answers_digest
-from discreet.release import Budget, Carried, bind, resume
+from discreet.release import Budget, Carried, answers_digest, bind, resume
 from discreet.transfer.aggregation import VoteRun
 from discreet.transfer.teachers import Codes
 

@@ -12,6 +12,7 @@ from scipy import stats
 from discreet.mechanisms.samplers import discrete
 from discreet.mechanisms.samplers.discrete import (
     DiscreteLaw,
+    GeometricNoise,
     cumulative_table,
     discrete_gaussian,
     discrete_laplace,
@@ -251,3 +252,18 @@ def test_a_sampler_with_two_zeros_is_caught():
     sample = law.draw(1 << 18, seeded(14))
     doubled = np.where(magnitude == 0, 0, sample)
     assert chi_square_pvalue(doubled, *pmf(law)) < 1e-12
+
+
+def test_geometric_noise_has_its_law():
+    with insecure_noise(1):
+        draws = GeometricNoise(3.7).draw(40_000, fresh_entropy())
+        large = GeometricNoise(5000.0).draw(20_000, fresh_entropy())
+    a = math.exp(-1 / 3.7)
+    for k in range(12):
+        chance = (1 - a) * a**k
+        assert abs((draws == k).mean() - chance) < 5 * math.sqrt(chance / 40_000)
+    assert draws.min() == 0
+    assert abs(large.mean() / 5000 - 1) < 0.05
+    assert abs(np.quantile(large, 0.9) / (5000 * math.log(10)) - 1) < 0.05
+    with pytest.raises(ValueError, match="scale"):
+        GeometricNoise(0.01)

@@ -28,7 +28,7 @@ from discreet.privacy.accounting.accountants import (
 )
 from discreet.privacy.accounting.curves import Curve, Majorant, curve, objective_majorant
 from discreet.privacy.accounting.gaussian import gaussian_delta
-from discreet.privacy.accounting.losses import composed_delta, connect_the_dots, convex_envelope
+from discreet.privacy.accounting.losses import composed_delta, connect_the_dots, convex_envelope, reach
 from discreet.privacy.accounting.objective import objective_delta
 from discreet.privacy.accounting.renyi import (
     _profile_divergence,
@@ -184,6 +184,14 @@ def test_pure_epsilons_add_up_at_delta_zero() -> None:
     )
     assert accountants.epsilon(Composed((Pure(0.1), Gaussian(3.0))), 0.0, REPLACE) == math.inf
     assert PureAccountant().delta(event, 1.051, REPLACE) == 0.0
+    assert BasicAccountant().epsilon(event, 0.0, REPLACE) == pytest.approx(1.05)
+    for impure in (Gaussian(3.0), Approximate(0.2, 1e-9)):
+        assert BasicAccountant().epsilon(Composed((Pure(0.1), impure)), 0.0, REPLACE) == math.inf
+
+
+def test_a_loss_that_never_settles_is_followed_to_the_end() -> None:
+    assert reach(lambda epsilon: np.where(epsilon < 1e8, 0.5, 0.0)) == 1e6
+    assert reach(lambda epsilon: np.where(epsilon < 3.0, 0.5, 0.0)) == pytest.approx(3.0, rel=0.01)
 
 
 # --- Gaussian

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.privacy.accounting import accountants
-from discreet.privacy.accounting.repetition import LAWS, TriesLaw, law_with_mean, profile_of
+from discreet.privacy.accounting.repetition import LAWS, TriesLaw, epsilon_of, law_with_mean, profile_of
 from discreet.privacy.events import Approximate, Event, Gaussian, OneOf, Pure, RandomTries
 from discreet.privacy.guarantee import Neighboring
 
@@ -124,6 +124,14 @@ def test_more_tries_and_dearer_tries_cost_more():
     for name in LAWS:
         alone = accountants.epsilon(Gaussian(10.0), 1e-8, RELATION)
         assert alone < price(name, 3.0, 10.0) < price(name, 30.0, 10.0) < price(name, 30.0, 5.0)
+
+
+def test_the_price_of_tries_is_rounded_up():
+    tries, delta = law_with_mean("poisson", 5.0).event(Gaussian(3.0), 1e-6, RELATION), 1e-6
+    law = TriesLaw(tries.law, tries.shape, tries.scale)
+    overhead = law.largest_overhead([profile_of(tries.event, RELATION)])
+    one = epsilon_of(tries.event, delta / law.mean, RELATION)
+    assert overhead + one < epsilon_of(tries, delta, RELATION) < (overhead + one) * (1 + 1e-9)
 
 
 @pytest.mark.lemma("selection.md#lemma-1")

@@ -9,6 +9,7 @@ import os
 import re
 import tempfile
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -389,7 +390,10 @@ def test_a_cap_is_about_rows_or_about_people(tmp_path, relation, ledger_unit, ch
     ledger = Ledger(tmp_path / "b.ledger", 1.0, 1e-6, neighboring=relation, unit=ledger_unit)
     assert ledger.guarantee.unit == ledger_unit
     if admitted:
-        ledger.charge(Gaussian(10.0), unit=charge_unit)
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            ledger.charge(Gaussian(10.0), unit=charge_unit)
+        assert len(heard) == (charge_unit != ledger_unit)  # of people where rows are capped
     else:
         with pytest.raises(LedgerError, match=f"per {ledger_unit} and the charge is per {charge_unit}"):
             ledger.charge(Gaussian(10.0), unit=charge_unit)

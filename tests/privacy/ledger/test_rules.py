@@ -10,9 +10,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.privacy.events import Pure, Repeated
+from discreet.privacy.events import Gaussian, OneOf, Pure, Repeated
 from discreet.privacy.guarantee import Neighboring
-from discreet.privacy.ledger.rules import NOTHING, Filter, largest
+from discreet.privacy.ledger.rules import NOTHING, UNPRICED, Filter, cost, largest
 
 REPLACE_ONE = Neighboring.REPLACE_ONE
 
@@ -119,3 +119,9 @@ def test_the_largest_admitted_size_is_found_from_below(limit: float) -> None:
     found = largest(lambda size: size <= limit, 10.0)
     assert limit / (1 + 1e-8) <= found <= limit
     assert largest(lambda size: False, 10.0) == largest(lambda size: True, 0.0) == 0.0
+
+
+def test_what_was_priced_under_a_relation_has_a_price_under_no_other() -> None:
+    event = OneOf((Gaussian(5.0), Pure(0.1)), 1e-6, "replace-one")
+    assert cost(event, None, REPLACE_ONE) != UNPRICED
+    assert cost(event, None, Neighboring.ZERO_OUT) == UNPRICED

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from discreet import PrivateLogisticRegression, PrivateSparseLogisticRegression, insecure_noise
 from discreet.audit.replay import replay
 from discreet.audit.trace import running
-from discreet.estimators.encoder import SquareRootRows
+from discreet.estimators.pipelines import SquareRootRows
 from discreet.losses import Logistic, Softmax
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.accounting import accountants

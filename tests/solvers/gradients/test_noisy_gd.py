@@ -164,7 +164,7 @@ def test_sampled_steps_are_priced_as_sampled():
 def test_the_charge_names_the_steps_the_rate_and_the_noise_of_the_run(rate):
     """What is charged is what runs: as many calls, each on a sample of the rate, with the noise of the event."""
     X, y = blobs(200)
-    plan = NoisySGD(rate, n_iterations=7).plan(problem(n=200), Guarantee(1.0, 1e-6, ZERO))
+    plan = NoisySGD(sampling_rate=rate, n_iterations=7).plan(problem(n=200), Guarantee(1.0, 1e-6, ZERO))
     one = Discretized(Gaussian(plan.noise_multiplier), 4)
     assert plan.event == Repeated(one if rate == 1 else Subsampled(one, rate), 7)
     recorder = Recorder()
@@ -226,9 +226,9 @@ def test_sampled_gradients_are_divided_by_the_expected_batch_size():
     """All records alike: a twin that divides by the true batch size would give a constant."""
     n, rate = 400, 0.25
     X, y = np.full((n, 1), 1.0), np.ones(n)
-    plan = NoisySGD(rate, n_iterations=1, learning_rate=1.0, momentum=0.0, radius=10.0, cap=1.0).plan(
-        problem(n=n, p=1), Guarantee(1e6, 1e-6, ZERO)
-    )
+    plan = NoisySGD(
+        sampling_rate=rate, n_iterations=1, learning_rate=1.0, momentum=0.0, radius=10.0, cap=1.0
+    ).plan(problem(n=n, p=1), Guarantee(1e6, 1e-6, ZERO))
     records = [ArrayRecords(X, y, Bounds(1.0, intercept=False))]
     moved = np.array([plan.run(records, fresh_entropy()).theta.item() for _ in range(300)])
     sizes = moved * 2 * n * rate  # each record's slope is 1/2
@@ -342,7 +342,9 @@ SETS = [L2Ball(0.5, 4), L1Ball(0.5, 4), Simplex(1.0, 4), Box((0.1,) * 4, (0.4,) 
 
 
 @pytest.mark.parametrize("inside", SETS, ids=lambda inside: type(inside).__name__)
-@pytest.mark.parametrize("solver", [NoisyGradientDescent(), NoisySGD(0.5)], ids=["full", "sampled"])
+@pytest.mark.parametrize(
+    "solver", [NoisyGradientDescent(), NoisySGD(sampling_rate=0.5)], ids=["full", "sampled"]
+)
 def test_over_a_set_every_gradient_is_asked_for_inside(inside, solver, monkeypatch):
     X, labels = blobs(500)
     task = problem(n=500, geometry=inside)

@@ -142,7 +142,7 @@ def test_coefficients_sum_to_zero_and_dense_and_sparse_agree():
     found = []
     for rows in (X, sp.csr_matrix(X)):
         with insecure_noise(3):
-            found.append(fitted(rows, y, 1.0, level_rows=True).coef_)
+            found.append(fitted(rows, y, 1.0, level_rows=True, n_iterations=50).coef_)
     assert abs(found[0].sum()) < 1e-9 * np.abs(found[0]).sum()
     assert np.abs(found[0] - found[1]).max() < 1e-5
 
@@ -160,3 +160,11 @@ def test_the_ridge_is_one_on_the_coefficients():
     theta = plan.run([records], fresh_entropy()).theta[0]
     gradient = records.value_and_gradient(Logistic(), theta)[1] / 400 + l2 * theta
     assert np.abs(plan.problem.bounds.level(gradient)).max() < 1e-4
+
+
+def test_wide_dense_rows_take_half_the_steps_while_noise_dominates():
+    steps = []
+    for columns, sparse in ((1200, False), (1200, True), (800, False)):
+        problem = Problem(Logistic(), Bounds(), 4000, columns + 1, sparse=sparse)
+        steps.append(NoisyGradientDescent().plan(problem, Guarantee(0.5, 1e-7)).n_iterations)
+    assert steps == [25, 50, 50]

@@ -20,6 +20,7 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import BoxBounds
+from discreet.records.clipped_rows import COMPILED_FROM
 from discreet.sets import L1Ball
 from discreet.solvers.vertices import paced_walk
 from discreet.solvers.vertices.frank_wolfe import FrankWolfe
@@ -156,6 +157,36 @@ def test_a_run_makes_the_calls_on_its_bill(make, delta):
     assert accountants.epsilon(twin.event, delta, "replace-one") < 0.999 * plan.guarantee.epsilon
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_models_that_read_the_rows_together_make_the_calls_on_the_bill(share):
+    n = COMPILED_FROM // 3 + 1
+    problem = problem_of(n=n, n_models=3)
+    rng = np.random.default_rng(4)
+    first = ArrayRecords(rng.uniform(-1, 1, size=(n, 3)), np.ones(n), problem.bounds)
+    records = [first.with_labels(rng.choice([-1.0, 1.0], size=n)) for _ in range(3)]
+    plan = FrankWolfe(9, evidence_share=0.0, slope_share=share).plan(problem, Guarantee(1.0, 1e-6))
+    (group,) = plan.walk.side_by_side(records)
+    assert len(group.walks) == 3
+    assert calls(plan, records) == billed(plan)
+
+
+def test_models_that_read_the_rows_together_choose_as_each_alone():
+    n = COMPILED_FROM // 3 + 1
+    problem = problem_of(n=n, n_models=2)
+    X = np.random.default_rng(4).uniform(-1, 1, size=(n, 3))
+    first = ArrayRecords(X, np.sign(X[:, 0] - 0.2), problem.bounds)
+    other = first.with_labels(np.sign(X[:, 1] + 2 * X[:, 2]))
+    plan = FrankWolfe(12, evidence_share=0.0).plan(problem, Guarantee(1e4, 1e-6))  # noise decides nothing
+    together = plan.run([first, other], fresh_entropy()).theta
+    alone = [list(plan.walk.side_by_side([part])) for part in (first, other)]
+    assert all(group.gradients is None for groups in alone for group in groups)
+    found = [
+        plan._run_group([part], *groups, fresh_entropy())[0][0]
+        for part, groups in zip((first, other), alone, strict=True)
+    ]
+    np.testing.assert_allclose(together, found, atol=1e-2)
+
+
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_replays_of_worst_neighbors_pass(make):
     X = np.vstack([[[1.0, 1.0]], np.tile([[0.5, -0.5]], (30, 1))])
@@ -242,7 +273,7 @@ def test_sums_from_margin_counters_are_those_of_the_records():
     null = np.arange(50) < 9
     plan = plan_of(problem, steps=12)
     records = ArrayRecords(X, y, problem.bounds, null)
-    (walk,) = plan.walk.walks([records])
+    ((walk,),) = (group.walks for group in plan.walk.side_by_side([records]))
     for _ in range(5):
         walk.choose(0.4, fresh_entropy())
     expected = paced_walk.derivatives(records, Logistic(), np.append(walk.theta, 0.4))

@@ -47,6 +47,11 @@ class Weights:
         """-log of the weight at ``index + fraction`` relative to the weight at ``index``."""
         return fraction * (self.linear + self.quadratic * (2 * index + fraction))
 
+    @cached_property
+    def table(self) -> Table:
+        """The cumulative distribution of an index J with P(J = j) proportional to w_j."""
+        return cumulative_table(self)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -142,7 +147,7 @@ class LazyUniform:
 def exact_index(weights: Weights, word: int, entropy: Entropy) -> int:
     """Return the index picked by a uniform number starting with ``word``: the first j with P(J <= j) above it."""
     uniform = LazyUniform(word, entropy)
-    index = int(np.searchsorted(cumulative_table(weights).thresholds, np.uint64(word)))
+    index = int(np.searchsorted(weights.table.thresholds, np.uint64(word)))
 
     def bracket(bits: int) -> tuple[int, int]:
         sums, error = partial_sums(weights, bits + _GUARD_BITS)
@@ -223,7 +228,7 @@ class DiscreteLaw:
 
     def accepted(self, words: Words, entropy: Entropy) -> Integers:
         """Return the accepted samples among the candidates in ``words`` (three words each), in order."""
-        table: Table = cumulative_table(self.weights)
+        table = self.weights.table
         n_candidates = len(words) // WORDS_PER_CANDIDATE
         values = np.empty(n_candidates, dtype=np.int64)
         close = np.empty((n_candidates, 2), dtype=np.int64)

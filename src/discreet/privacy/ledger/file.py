@@ -202,27 +202,18 @@ class LedgerFile:
                 with contextlib.suppress(OSError):
                     leftover.unlink()
 
-    def read(self, after: Tail | None = None) -> Links:
-        """Return what follows a tail checked before (by default everything), checked against the chain."""
-        return self._database.transact("BEGIN", lambda connection: self._read(connection, after))
+    def read(self, after: Tail | None = None, *, structure: bool = False) -> Links:
+        """Return what follows a tail checked before (by default everything), checked against the terms and the chain.
 
-    def verify(self) -> Links:
-        """Check everything: the database structure, the schema, the terms, every charge and release."""
+        With ``structure`` also check the database itself and its schema.
+        """
 
-        def check(connection: sqlite3.Connection) -> Links:
-            for (report,) in connection.execute("PRAGMA integrity_check"):
-                if report != "ok":
-                    raise self._untrusted(f"SQLite reports: {report}")
-            found = dict(
-                connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")
-            )
-            schema = SCHEMAS[self._format(connection)]
-            for name in schema.keys() | found.keys():
-                if found.get(name) != schema.get(name):
-                    raise self._untrusted(f"its schema was changed at {name!r}")
-            return self._read(connection, None)
+        def checked(connection: sqlite3.Connection) -> Links:
+            if structure:
+                self._check_structure(connection)
+            return self._read(connection, after)
 
-        return self._database.transact("BEGIN", check)
+        return self._database.transact("BEGIN", checked)
 
     def append(
         self, after: Tail, decide: Callable[[list[Charge]], bool], event: Event, **remarks: str
@@ -282,6 +273,16 @@ class LedgerFile:
             return Links(news.charges, news.released | {charge: released}, tail)
 
         return self._database.transact("BEGIN IMMEDIATE", write)
+
+    def _check_structure(self, connection: sqlite3.Connection) -> None:
+        for (report,) in connection.execute("PRAGMA integrity_check"):
+            if report != "ok":
+                raise self._untrusted(f"SQLite reports: {report}")
+        found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"))
+        schema = SCHEMAS[self._format(connection)]
+        for name in schema.keys() | found.keys():
+            if found.get(name) != schema.get(name):
+                raise self._untrusted(f"its schema was changed at {name!r}")
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
         """Upgrade an older format, leaving existing rows and digests unchanged."""

@@ -235,7 +235,7 @@ class Ledger:
         terms = self._file.terms
         cap = Filter(terms.epsilon, terms.delta, terms.neighboring, terms.order)
         self._rule: Rule = AdaptiveRule(cap) if terms.adaptive else FixedRule(cap)
-        self._learn(Account(), self._file.verify())
+        self._learn(Account(), self._file.read(structure=True))
 
     @property
     def path(self) -> Path:
@@ -462,7 +462,7 @@ class Ledger:
 
     def verify(self) -> None:
         """Check the whole file again: structure, schema, terms, all charges and releases. Raises ``LedgerError``."""
-        self._learn(Account(), self._file.verify())
+        self._learn(Account(), self._file.read(structure=True))
 
     def _refreshed(self) -> Account:
         account, tail = self._known

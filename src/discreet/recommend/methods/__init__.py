@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from discreet.recommend.methods.als import AlternatingLeastSquares
-from discreet.recommend.methods.baselines import Cleansing, ProjectedGradient
 from discreet.recommend.methods.clicks import IMPLICIT
 from discreet.recommend.methods.frank_wolfe import FrankWolfe
 from discreet.recommend.methods.power import PowerIteration
 from discreet.recommend.methods.profile import ItemProfile
-from discreet.recommend.methods.subspace import Subspace
+from discreet.recommend.methods.subspace import Cleansing, ProjectedGradient, Subspace
 from discreet.recommend.plan import Method
 
 __all__ = ["IMPLICIT", "METHODS"]

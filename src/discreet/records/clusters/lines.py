@@ -74,6 +74,11 @@ class Lines:
                 time.sleep(0.01)
         self._listener.close()
 
+    @property
+    def processes(self) -> list[bytes]:
+        """Who has called."""
+        return list(self._open)
+
     def asked(
         self,
         questions: Mapping[bytes, Sequence[Any]],

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import os
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
+import numpy as np
 import pyarrow as pa
 
 from discreet._checks import silence
@@ -68,7 +70,20 @@ class SparkTable(Source):
 
     def chosen(self, columns: Sequence[str]) -> Any:
         """Some columns of the frame, of any names."""
-        return self.frame.select(*("`" + name.replace("`", "``") + "`" for name in columns))
+        return self.frame.select(*map(_quoted, columns))
+
+    def packed(self, numbers: Numbers) -> tuple[Any, Numbers]:
+        """All features of a reading in one column of vectors, which cost Spark less, and a reading of that."""
+        kind = "float" if numbers.dtype == np.float32 else "double"
+        cells = ", ".join(f"CAST({_quoted(name)} AS {kind})" for name in numbers.features)
+        target = [] if numbers.target is None else [numbers.target]
+        name = "".join(["x", *target])  # another than the target's
+        frame = self.frame.selectExpr(f"array({cells}) AS {_quoted(name)}", *map(_quoted, target))
+        return frame, replace(numbers, features=(name,), lengths=(len(numbers.features),))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 class SparkRows(KeptRows):
@@ -92,12 +107,15 @@ class SparkRows(KeptRows):
         table = SparkTable(frame)
         if schema is None and target is None and labeled:
             raise ValueError("name the column of labels: fit(frame, target='y')")
+        reading: Reading
+        told: Reading
         if schema is None:
-            reading: Reading = Numbers.of(table, target, None, classes, bad_rows)
+            reading = numbers = Numbers.of(table, target, None, classes, bad_rows)
+            chosen, told = table.packed(numbers)
         else:
-            reading = Encoded.of(table, schema, bad_rows)
-        made = table.chosen(reading.columns).mapInArrow(partial(_opened, reading), "part binary")
-        self._crew = SparkCrew(made.rdd)
+            reading = told = Encoded.of(table, schema, bad_rows)
+            chosen = table.chosen(reading.columns)
+        self._crew = SparkCrew(chosen.mapInArrow(partial(_opened, told), "part binary").rdd)
         if not self._crew.facts:
             self.close()
             raise TableError("the Spark frame has columns but no rows; a fit needs at least one")
@@ -133,14 +151,18 @@ class SparkCrew:
         self._name = os.urandom(16)
         self._context = made.context
         self._lines = Lines.of(made.context.getConf())
-        self._processes: dict[Key, bytes] = {}
+        self._keys: list[Key] = []
         self._worked = time.monotonic()
-        self._fresh = made.mapPartitions(partial(_taken, self._name))
-        self._there = made.mapPartitions(partial(_taken, self._name)).persist(StorageLevel.MEMORY_ONLY)
-        found = self._there.collect()
-        facts, places = ({key: of[place] for key, *of in found} for place in (0, 1))
-        if len(facts) != len(found):
-            raise WorkersLost
+        task = partial(_taken, self._name, self._call)
+        self._fresh, self._there = made.mapPartitions(task), made.mapPartitions(task)
+        try:
+            found = self._there.persist(StorageLevel.MEMORY_ONLY).collect()
+            facts, places, self._processes = ({key: of[place] for key, *of in found} for place in range(3))
+            if len(facts) != len(found):
+                raise WorkersLost
+        except BaseException:
+            self._end()
+            raise
         self._keys = sorted(facts)
         self.facts = [facts[key] for key in self._keys]
         self.opened = [Kept(None, [], number) for number in (_ROWS, _LABELS)]
@@ -156,7 +178,8 @@ class SparkCrew:
 
     def answers(self, function: Callable[..., Any], *columns: Any) -> list[Any]:
         """``function`` of each tuple of entries, in the order of the parts; each counts once, or none does."""
-        found = self._by_lines(function, columns) or self._asked(self._there, None, function, columns)
+        found = self._by_lines(self._question(function, columns, brief=True))
+        found = found or self._asked(self._there, None, function, columns)
         for _ in range(_TRIES):
             lost = [key for key in self._keys if key not in found]
             if not lost:
@@ -178,16 +201,15 @@ class SparkCrew:
         )
         return self._found(given)
 
-    def _by_lines(self, function: Callable[..., Any], columns: Sequence[Any]) -> dict[Key, Any]:
-        """Answers of all parts without a job; none if a part cannot be reached so."""
-        if self._lines is None or len(self._processes) < len(self._keys):
+    def _by_lines(self, question: Question, others: Iterable[bytes] = ()) -> dict[Key, Any]:
+        """Answers of all parts without a job; none if a part cannot be reached so. Others are told as well."""
+        if self._lines is None:
             return {}
         if time.monotonic() - self._worked > _AWAKE:
             self._keep_awake()
-        asked: dict[bytes, list[Key]] = {}
+        asked: dict[bytes, list[Key]] = {process: [] for process in others}
         for key in self._keys:
             asked.setdefault(self._processes[key], []).append(key)
-        question = self._question(function, columns, brief=True)
         given = self._lines.asked(asked, question, self._keep_awake, _AWAKE)
         found = self._found(given)
         return found if len(found) == len(self._keys) else {}
@@ -237,7 +259,13 @@ class SparkCrew:
         """Tell whoever has parts of this fit to forget them; who is not reached does so by himself."""
         nothing = Question(self._name, (), {}, {}, tuple, [])
         with contextlib.suppress(Exception):  # the session may be over
-            self._there.mapPartitions(partial(_answers, nothing, None)).collect()
+            if not self._by_lines(nothing, [] if self._lines is None else self._lines.processes):
+                self._there.mapPartitions(partial(_answers, nothing, None)).collect()
+        self._end()
+
+    def _end(self) -> None:
+        """Hang up, and let Spark forget where the parts are."""
+        with contextlib.suppress(Exception):
             self._there.unpersist()
         if self._lines is not None:
             self._lines.close()
@@ -270,6 +298,7 @@ class Question:
 _held: dict[bytes, dict[tuple[int, Key], Entry]] = {}  # by fits
 _asked_at: dict[bytes, float] = {}
 _handed: collections.deque[tuple[float, list[Entry]]] = collections.deque()
+_settled = False
 _working = threading.Lock()  # tasks and calls take turns
 
 
@@ -312,10 +341,21 @@ def _opened(reading: Reading, batches: Iterator[Any]) -> Iterator[Any]:
                 places = [pickle.dumps(noted, protocol=5) for noted in opened]
             part = ((_here(), number), facts, dict(zip((_ROWS, _LABELS), places, strict=True)))
             yield _binary(pickle.dumps(part))
+    _settle()
 
 
-def _taken(fit: bytes, rows: Iterator[Any]) -> Iterator[tuple[Key, Any, Places]]:
-    """Parts that were opened, held by this process from now on."""
+def _settle() -> None:
+    """Leave what this process has loaded out of the search for garbage that Spark makes after every task."""
+    global _settled
+    if not _settled and "SPARK_REUSE_WORKER" in os.environ:
+        gc.freeze()
+        _settled = True
+
+
+def _taken(fit: bytes, call: Call | None, rows: Iterator[Any]) -> Iterator[tuple[Key, Any, Places, bytes]]:
+    """Parts that were opened, held from now on by this process, which calls the driver."""
+    if call is not None:
+        answer_calls(call, _answered)
     for row in rows:
         key, facts, places = pickle.loads(row.part)
         held: Places = {}
@@ -324,7 +364,7 @@ def _taken(fit: bytes, rows: Iterator[Any]) -> Iterator[tuple[Key, Any, Places]]
                 inside = isinstance(place, bytes)
                 entry = sheets.kept(pickle.loads(place)) if inside else sheets.found(place, stay_open=True)
                 held[number] = _hold(fit, number, key, entry).addresses
-        yield key, facts, held
+        yield key, facts, held, me()
 
 
 def _hold(fit: bytes, number: int, key: Key, entry: Entry) -> Entry:
@@ -337,7 +377,7 @@ def _answers(question: Question, call: Call | None, rows: Iterator[Any]) -> Iter
     """Answers about the parts of one partition; from now on also without a task."""
     if call is not None:
         answer_calls(call, _answered)
-    for key, _, places in rows:
+    for key, _, places, _ in rows:
         yield from _answered(question, [key], places)
 
 
@@ -353,6 +393,7 @@ def _answered(question: Question, keys: Sequence[Key], places: Places | None = N
                 entries = [_entry(question, column, key, places or {}, made) for column in question.columns]
                 answer = (question.function(*(_value(one) for one in entries)),)
             given.append((key, made, answer, me()))
+    _settle()
     return given
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from discreet._checks import silently
 from discreet.records.clusters.base import Keepers, WorkersLost, one_ending
-from discreet.records.clusters.held import Held, in_order, rows_of
+from discreet.records.clusters.crew import Held, in_order, rows_of
 
 _RETRIES = 3  # of a partition whose worker died
 _MOST_LOST = 4  # a fit ends if more workers die

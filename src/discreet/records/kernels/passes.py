@@ -13,6 +13,7 @@ replace divisions are not.
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def loss_and_gradient(
     formula: int,
     parameter: float,
     X: Any,
-    y: Array,
+    labels: Array,
     scales: Array,
     theta: Array,
     sizes: NDArray[np.int64],
@@ -115,7 +116,8 @@ def loss_and_gradient(
 ) -> float:
     """Add the gradient of the rows' losses to ``gradient`` and return their sum; theta and gradient ``by_class``.
 
-    Rows between two ``edges`` are a lane. Several lanes are summed one by one, then added.
+    Every row of ``labels`` is a model of its own, with one row of theta, or a softmax with all of them. Rows of X
+    between two ``edges`` are a lane. Several lanes are summed one by one, then added.
     """
     t, work = np.empty((len(theta), height)), np.empty((2, height))
     several = len(edges) > 2
@@ -129,9 +131,10 @@ def loss_and_gradient(
             m = min(height, edges[lane + 1] - start)
             fetched = block_dots(X, start, m, theta, sizes, t)
             if formula == SOFTMAX:
-                value += softmax_coefficients(parameter, y, scales, t, start, m, work)
+                value += softmax_coefficients(parameter, labels[0], scales, t, start, m, work)
             else:
-                value += block_coefficients(formula, parameter, y, scales, t[0], start, m, work)
+                for c in range(len(labels)):
+                    value += block_coefficients(formula, parameter, labels[c], scales, t[c], start, m, work)
             block_sums(X, start, m, t, sizes, lane_gradient, fetched)
         total += value
         if several:
@@ -181,8 +184,9 @@ def weighted_product(
         block_sums(X, start, m, t, sizes, total, fetched)
 
 
+@cache
 def groups(n_classes: int) -> NDArray[np.int64]:
-    """Split classes into groups that share a tile, without a single one left over."""
+    """Split classes into groups that share a tile, without a single one left over; not to be modified."""
     sizes: list[int] = []
     while (left := n_classes - sum(sizes)) > 0:
         sizes.append(next(size for size in SIZES if size <= left and left - size != 1))

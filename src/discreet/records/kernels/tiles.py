@@ -26,6 +26,10 @@ from discreet.records.kernels.numba_tools import REGISTERS, WIDTH, code, generat
 ROWS = 4  # rows processed together
 SIZES = (5, 3, 2, 1) if REGISTERS == 32 else (3, 2, 1)  # classes in a tile
 _STRIP = 4  # vectors of columns summed over the rows together
+_PACE = 16  # entries prefetched while ROWS vectors are used
+_NARROW = (
+    1024  # up to so many columns, a single class takes twice the rows and vectors; wider rows wait for memory
+)
 _PANEL = 384  # columns of theta that fit into the first cache together with rows; a multiple of WIDTH
 
 _I32, _I64, _DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
@@ -75,11 +79,16 @@ def _fetch(builder: Any, pointer: Any, index: Any) -> None:
     builder.call(function, [builder.bitcast(builder.gep(pointer, [index]), byte), *flags])
 
 
-def _fetch_two(builder: Any, pointer: Any, step: Any, ahead: Any, pace: Any) -> None:
-    """Prefetch the lines that belong to a step of a loop."""
+def _fetch_ahead(builder: Any, pointer: Any, step: Any, ahead: Any, pace: Any, vectors: int) -> None:
+    """Prefetch the lines that belong to a step of a loop, which uses so many vectors."""
+    lines = vectors // ROWS * (2 if pointer.type.pointee == _DOUBLE else 1)  # of ``_PACE`` entries each time
     index = builder.add(ahead, builder.mul(step, pace))
-    _fetch(builder, pointer, index)
-    _fetch(builder, pointer, builder.add(index, builder.ashr(pace, _number(1))))
+    for line in range(lines):
+        _fetch(
+            builder,
+            pointer,
+            builder.add(index, builder.sdiv(builder.mul(pace, _number(line)), _number(lines))),
+        )
 
 
 def _last_vector(builder: Any, first: Any, stop: Any) -> tuple[Any, Any]:
@@ -127,27 +136,34 @@ _INT = types.int64
 
 
 @generated
-def _tile_dots(typing, X, row, first, stop, theta, c, size, t, k, ahead, pace):  # type: ignore[no-untyped-def]
-    """Set t[c + b, k + a] += <x_{row + a}, theta_{c + b}> over columns first .. stop, for a = 0 .. 3 and b < size."""
-    signature = types.void(X, _INT, _INT, _INT, theta, _INT, _INT, t, _INT, _INT, _INT)
+def _tile_dots(typing, X, row, n, first, stop, theta, c, size, t, k, ahead, pace):  # type: ignore[no-untyped-def]
+    """Set t[c + b, k + a] += <x_{row + a}, theta_{c + b}> over columns first .. stop, for a < n and b < size.
+
+    ``n`` is ``ROWS``, or twice that for a size of 1.
+    """
+    signature = types.void(X, _INT, _INT, _INT, _INT, theta, _INT, _INT, t, _INT, _INT, _INT)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        X, row, first, stop, theta, c, size, t, k, ahead, pace = arguments
+        X, row, n, first, stop, theta, c, size, t, k, ahead, pace = arguments
         kinds = signature.args
-        xs = _rows_of(context, builder, kinds[0], X, row, ROWS)
         base = _rows_of(context, builder, kinds[0], X, _number(0), 1)[0]
         whole = builder.sdiv(builder.sub(builder.sub(stop, first), _number(1)), _number(WIDTH))
         edge = builder.add(first, builder.mul(whole, _number(WIDTH)))
         last, unused = _last_vector(builder, edge, stop)
-        for n_classes in SIZES:
-            with builder.if_then(builder.icmp_signed("==", size, _number(n_classes))):
-                thetas = _rows_of(context, builder, kinds[4], theta, c, n_classes)
-                outputs = _rows_of(context, builder, kinds[7], t, c, n_classes)
-                tile = _tile(builder, n_classes, ROWS)
+        for n_classes, n_rows in [*((size, ROWS) for size in SIZES), (1, 2 * ROWS)]:
+            fits = builder.and_(
+                builder.icmp_signed("==", size, _number(n_classes)),
+                builder.icmp_signed("==", n, _number(n_rows)),
+            )
+            with builder.if_then(fits):
+                xs = _rows_of(context, builder, kinds[0], X, row, n_rows)
+                thetas = _rows_of(context, builder, kinds[5], theta, c, n_classes)
+                outputs = _rows_of(context, builder, kinds[8], t, c, n_classes)
+                tile = _tile(builder, n_classes, n_rows)
                 with code.for_range(builder, whole, intp=_I64) as loop:
                     j = builder.add(first, builder.mul(loop.index, _number(WIDTH)))
                     entries = [_load(builder, x, j) for x in xs]
-                    _fetch_two(builder, base, loop.index, ahead, pace)
+                    _fetch_ahead(builder, base, loop.index, ahead, pace, n_rows)
                     for sums, weights in zip(tile, thetas, strict=True):
                         weight = _load(builder, weights, j)
                         for total, entry in zip(sums, entries, strict=True):
@@ -163,7 +179,7 @@ def _tile_dots(typing, X, row, first, stop, theta, c, size, t, k, ahead, pace): 
                     found = vectors[start : start + WIDTH]
                     totals = _totals(builder, found)
                     for part in range(0, len(found), together):
-                        b, a = divmod(start + part, ROWS)
+                        b, a = divmod(start + part, n_rows)
                         piece = _shuffle(builder, totals, totals, range(part, part + together))
                         _add_to(builder, outputs[b], builder.add(k, _number(a)), piece)
         return context.get_dummy_value()
@@ -183,7 +199,8 @@ def _tile_sums(typing, X, row, m, first, count, t, c, size, total, ahead, pace):
         base = _rows_of(context, builder, kinds[0], X, _number(0), 1)[0]
         width = builder.extract_value(context.make_array(kinds[0])(context, builder, X).shape, 1)
         for n_classes in SIZES:
-            for n_vectors in range(1, _STRIP + 1):
+            strip = _STRIP * (2 if n_classes == 1 else 1)
+            for n_vectors in range(1, strip + 1):
                 fits = builder.and_(
                     builder.icmp_signed("==", size, _number(n_classes)),
                     builder.icmp_signed("==", count, _number(n_vectors)),
@@ -197,7 +214,7 @@ def _tile_sums(typing, X, row, m, first, count, t, c, size, total, ahead, pace):
                     with code.for_range(builder, m, intp=_I64) as loop:
                         x = builder.gep(start, [builder.mul(loop.index, width)])
                         entries = [_load(builder, x, column) for column in columns]
-                        _fetch_two(builder, base, loop.index, ahead, pace)
+                        _fetch_ahead(builder, base, loop.index, ahead, pace, strip)
                         for sums, values in zip(tile, coefficients, strict=True):
                             value = builder.load(builder.gep(values, [loop.index]))
                             weight = _everywhere(builder, value)
@@ -230,17 +247,21 @@ def _add_dots(
     Also prefetches the entries of X from ``ahead`` to ``stop`` and returns the next position.
     """
     d = X.shape[1]
-    pace = max(8, 16 // len(sizes))
+    more = 2 if len(theta) == 1 and d <= _NARROW else 1
+    pace = more * max(8, _PACE // len(sizes))
     for first in range(0, d, _PANEL):
         last = min(first + _PANEL, d)
-        for k in range(0, m, ROWS):
+        k = 0
+        while k < m:
+            n = more * ROWS if k + more * ROWS <= m else ROWS
             c = 0
             for size in sizes:
                 if ahead >= stop:
                     pace = 0
-                _tile_dots(X, start + k, first, last, theta, c, size, t, place + k, ahead, pace)
+                _tile_dots(X, start + k, n, first, last, theta, c, size, t, place + k, ahead, pace)
                 ahead += (last - first) // WIDTH * pace
                 c += size
+            k += n
     return ahead
 
 
@@ -277,8 +298,9 @@ def block_sums(
             block += t[c, k]
         total[c, d] += block
     vectors = -(-d // WIDTH)
-    strips = -(-vectors // _STRIP)
-    stop, pace = min(X.size, (start + 2 * m) * d), max(8, 16 // len(sizes))
+    more = 2 if len(total) == 1 and d <= _NARROW else 1
+    strips = -(-vectors // (_STRIP * more))
+    stop, pace = min(X.size, (start + 2 * m) * d), more * max(8, _PACE // len(sizes))
     for strip in range(strips):
         first = strip * vectors // strips
         count = (strip + 1) * vectors // strips - first

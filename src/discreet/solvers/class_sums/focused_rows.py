@@ -16,7 +16,7 @@ from scipy.special import softmax
 from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import Bounds, chunked_sum, gamma
+from discreet.records.bounds import Bounds, chunked_sum, gamma, row_products
 
 UNIT = Bounds(1.0, intercept=False)
 _LARGEST_LOG = 10.0  # row lengths are clipped to between 2^-10 and 2^10 times the bound
@@ -37,7 +37,7 @@ def focused_part(records: ArrayRecords, weights: Array) -> ArrayRecords:
     else:
         null = records.scales == 0
         rows = np.where(null[:, None], 0.0, np.asarray(records.matrix, dtype=np.float64)) * weights
-        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        norms = np.sqrt(row_products(rows))
     return records.with_rows(rows, _inverse(norms) * (1.0 - (records.n_columns + 32) * 2.0**-52), UNIT)
 
 

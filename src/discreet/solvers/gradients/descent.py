@@ -239,7 +239,7 @@ def noisy_sum(
 ) -> Array:
     """Return the noisy gradient sums of all models, each at its own point; with a ``shape``, in its coordinates."""
     points = point if shape is None else shape.coefficients(point)
-    sums = np.stack([one.gradient(field, at) for one, at in zip(records, points, strict=True)])
+    sums = np.array([one.gradient(field, at) for one, at in zip(records, points, strict=True)])
     exact = sums if shape is None else shape.images(sums)
     return release.release(exact.ravel(), entropy).reshape(point.shape)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -65,6 +65,7 @@ from discreet.solvers.gradients.row_centering import (
 )
 
 _FEWEST, _MOST = 50, 400
+_FEWEST_WIDE = 25  # for leveled dense rows: a pass over wide rows takes long, and fewer steps are as accurate
 _AVERAGED = 0.25  # of the iterates
 # In a set, where steps are plain: the fewest, and the share of iterates that is averaged, up to the second number as
 # the signal (see `gradient_signal`) grows beyond the third. While noise dominates, the beginning is far from the end.
@@ -82,7 +83,21 @@ _LEVELED_CAP = 9 / 11  # cap for leveled rows, relative to that for unchanged ro
 
 
 @dataclass(frozen=True)
-class NoisyGradientDescent:
+class DescentSettings:
+    """Settings of noisy gradient descent, on all records or on samples."""
+
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
+    n_iterations: int | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
+    radius: float | None = None
+    cap: float | None = None
+    averaging: float | None = None
+    schedule: str | None = None
+
+
+@dataclass(frozen=True)
+class NoisyGradientDescent(DescentSettings):
     """Full-batch projected noisy gradient descent; every default follows from public facts.
 
     Parameters
@@ -120,16 +135,8 @@ class NoisyGradientDescent:
     """
 
     name: ClassVar[str] = "noisy-gd"
-    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
-    n_iterations: int | None = None
-    learning_rate: float | None = None
-    momentum: float | None = None
-    radius: float | None = None
-    cap: float | None = None
-    averaging: float | None = None
     level_rows: bool | None = None
     center_share: float | None = None
-    schedule: str | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
         """Choose the loss, ball, steps and noise from public numbers."""
@@ -239,7 +246,11 @@ class NoisyGradientDescent:
         """
         largest_rate = STEP / (field.typical_curvature * problem.bounds.feature_norm**2)
         time = flow_time(problem, signal)
-        plain, fewest = _plain(problem), _FEWEST
+        plain, leveled_rows = (
+            _plain(problem),
+            isinstance(problem.bounds, LeveledBounds) and not problem.sparse,
+        )
+        fewest = _FEWEST_WIDE if leveled_rows else _FEWEST
         momenta: tuple[float, ...] = _MOMENTA_AT_CORNERS if fading else _MOMENTA
         if plain:
             momenta, fewest = _MOMENTA_INSIDE, _FEWEST_INSIDE
@@ -492,7 +503,7 @@ base.register(NoisyGradientDescent.name, NoisyGradientDescent)
 
 
 @dataclass(frozen=True)
-class NoisySGD:
+class NoisySGD(DescentSettings):
     """Noisy gradient descent on Poisson samples: `NoisyGradientDescent` with a sampling rate.
 
     Sampling saves time, not privacy: full batches with the same final noise cost no more. Gradients are divided by the
@@ -514,15 +525,7 @@ class NoisySGD:
     """
 
     name: ClassVar[str] = "noisy-sgd"
-    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
     sampling_rate: float = 0.1
-    n_iterations: int | None = None
-    learning_rate: float | None = None
-    momentum: float | None = None
-    radius: float | None = None
-    cap: float | None = None
-    averaging: float | None = None
-    schedule: str | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
         """Plan as without sampling, with noise calibrated for the sampled steps."""
@@ -537,11 +540,8 @@ class NoisySGD:
         rate = self.sampling_rate
         if isinstance(rate, bool) or not 0 < rate <= 1:
             raise ParameterError("sampling_rate", f"must be greater than 0 and at most 1, got {rate!r}")
-        full = NoisyGradientDescent(
-            *(self.n_iterations, self.learning_rate, self.momentum, self.radius, self.cap, self.averaging),
-            center_share=0.0,
-            schedule=self.schedule,
-        ).plan(problem, guarantee)
+        settings = {one.name: getattr(self, one.name) for one in fields(DescentSettings)}
+        full = NoisyGradientDescent(**settings, center_share=0.0).plan(problem, guarantee)
         multiplier = descent_multiplier(problem, guarantee, full.n_iterations, rate)
         return replace(full, noise_multiplier=multiplier, sampling_rate=float(rate))
 

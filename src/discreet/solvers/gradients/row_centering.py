@@ -15,7 +15,6 @@ Proofs: docs/proofs/gradient-methods.md, section 9.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
@@ -29,7 +28,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity
 from discreet.problem import Problem
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, gamma, gradient_rounding, without_duplicates
+from discreet.records.bounds import Bounds, gamma, gradient_rounding, row_products, without_duplicates
 from discreet.solvers.second_order.coordinates import singles
 
 _BLOCK_ENTRIES = 1 << 18
@@ -65,17 +64,15 @@ class LeveledBounds(Bounds):
         radius = self.feature_norm * (1.0 - (n_columns + 8) * 2.0**-52)
         margin = 8 * (n_columns + 16) * 2.0**-53
         own, total = (0.0, 0.0) if center is None else (float(center @ center), float(center.sum()))
-        scales = np.empty(X.shape[0])
+        squares, sums, products = _sums(X, center)
         with np.errstate(all="ignore"):
-            for rows, squares, sums, products in _sums(X, center):
-                plain = self._scales_from(X, rows, squares)
-                scales[rows] = plain / self.growth  # satisfies the bound for any row
-                left = squares - 2.0 * products + own - (sums - total) ** 2 / max(1, n_columns)
-                left += margin * (squares + own + 1.0) + (self.constant**2 if self.intercept else 0.0)
-                leveled = np.minimum(radius / np.sqrt(left), np.minimum(1.0, self.longest * plain))
-                usable = np.isfinite(squares) & (left > 0)
-                scales[rows] = np.where(usable, np.maximum(scales[rows], leveled), scales[rows])
-        return scales
+            plain = self._scales_from(X, slice(0, X.shape[0]), squares)
+            left = squares - 2.0 * products + own - (sums - total) ** 2 / max(1, n_columns)
+            left += margin * (squares + own + 1.0) + (self.constant**2 if self.intercept else 0.0)
+            leveled = np.minimum(radius / np.sqrt(left), np.minimum(1.0, self.longest * plain))
+            usable = np.isfinite(squares) & (left > 0)
+            anyhow = plain / self.growth  # satisfies the bound for any row
+            return np.where(usable, np.maximum(anyhow, leveled), anyhow)
 
     def level(self, values: Array) -> Array:
         """Apply Q to the coefficients or sums of one model, with features along the first axis."""
@@ -104,27 +101,31 @@ class LeveledBounds(Bounds):
         return np.stack([self.level(one) for one in theta])
 
 
-def _sums(X: Any, weights: Array | None = None) -> Iterator[tuple[slice, Array, Array, Array]]:
-    """Yield squared norms, sums and weighted sums of the rows, block by block; without weights the last are 0.
+def _sums(X: Any, weights: Array | None = None) -> tuple[Array, Array, Array]:
+    """Return squared norms, sums and weighted sums of the rows, block by block; without weights the last are 0.
 
     Each is summed along its own row, in an order that depends on the row's length only: rows are contiguous for any
     layout of ``X``, and no matrix product is used, because its order may depend on the number of rows.
     """
-    sparse = bool(sp.issparse(X))
+    sparse, n_rows = bool(sp.issparse(X)), X.shape[0]
+    squares, sums, weighted = np.zeros((3, n_rows))
     height = 1 << 16 if sparse else max(1, _BLOCK_ENTRIES // max(1, X.shape[1]))
-    for start in range(0, X.shape[0], height):
-        block: Any = X[start : start + height]
-        block = block.astype(np.float64) if sparse else np.ascontiguousarray(block, dtype=np.float64)
-        squares = block.multiply(block).sum(axis=1) if sparse else np.einsum("ij,ij->i", block, block)
-        weighted: Any = np.zeros(block.shape[0])
-        if weights is not None:
-            weighted = block @ weights if sparse else np.einsum("ij,j->i", block, weights)
-        sums = (
-            np.asarray(squares).ravel(),
-            np.asarray(block.sum(axis=1)).ravel(),
-            np.asarray(weighted).ravel(),
-        )
-        yield slice(start, start + height), *sums
+    in_place = not sparse and X.dtype == np.float64 and X.flags.c_contiguous
+    copies = np.empty((0 if sparse or in_place else min(height, n_rows), X.shape[1]))
+    with np.errstate(all="ignore"):
+        for start in range(0, n_rows, height):
+            rows, block = slice(start, start + height), X[start : start + height]
+            if sparse:
+                block = block.astype(np.float64)
+            elif not in_place:
+                np.copyto(copies[: len(block)], block)
+                block = copies[: len(block)]
+            found = block.multiply(block).sum(axis=1) if sparse else row_products(block)
+            squares[rows] = np.asarray(found).ravel()
+            sums[rows] = np.asarray(block.sum(axis=1)).ravel()
+            if weights is not None:
+                weighted[rows] = block @ weights if sparse else row_products(block, weights)
+    return squares, sums, weighted
 
 
 def leveled(problem: Problem) -> Problem:

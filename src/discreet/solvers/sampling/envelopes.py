@@ -24,7 +24,7 @@ from discreet.losses import Loss
 from discreet.mechanisms.gibbs import Ball, Envelope, LatticeGaussian, power_of_two_below
 from discreet.privacy.guarantee import SLACK, Neighboring
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import UNIT_ROUNDOFF, _squared_norms, gamma, worst_additions
+from discreet.records.bounds import UNIT_ROUNDOFF, gamma, squared_norms, worst_additions
 
 
 def energy_range(
@@ -179,7 +179,7 @@ def record_norms(records: ArrayRecords) -> Array:
     one = 1.0 if records.bounds.intercept else 0.0
     norms = np.zeros(records.n_samples)
     with np.errstate(all="ignore"):
-        for rows, squares in _squared_norms(records.matrix):
+        for rows, squares in squared_norms(records.matrix):
             norms[rows] = records.scales[rows] * np.sqrt(squares + one) * SLACK
     usable = np.isfinite(norms) & (records.scales > 0)
     norms = np.where(usable, norms, np.where(records.scales > 0, records.bounds.feature_norm, 0.0))

@@ -8,6 +8,7 @@ docs/proofs/second-order-regression.md.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,8 +53,43 @@ class ClippedGradient:
     mean_square_stddev: float
 
 
+class WithCompanion(ABC):
+    """A clipped gradient and its companion, released by one Gaussian mechanism."""
+
+    cap: float
+    n_samples: int
+    feature_norm: float
+    neighboring: Neighboring
+
+    @property
+    @abstractmethod
+    def gaussian(self) -> GaussianMechanism:
+        """The mechanism of the release."""
+
+    @property
+    def weight(self) -> float:
+        """Weight of the companion relative to the gradient."""
+        return companion_weight(self.neighboring) * self.cap * self.feature_norm
+
+    @property
+    def event(self) -> events.Event:
+        """The event of one release."""
+        return self.gaussian.event
+
+    def noisy(self, sums: Array, entropy: Entropy) -> ClippedGradient:
+        """Add noise to a gradient and, last, its weighted companion: of (psi / cap)^2, or of 1 minus it if alone."""
+        noisy, stddev, unit = (
+            self.gaussian.release(sums, entropy),
+            self.gaussian.stddev,
+            self.weight * self.n_samples,
+        )
+        companion = float(noisy[-1]) / unit
+        exchanged = self.neighboring.contributions == 2
+        return ClippedGradient(noisy[:-1], stddev, companion if exchanged else 1 - companion, stddev / unit)
+
+
 @dataclass(frozen=True)
-class ClippedGradientMechanism:
+class ClippedGradientMechanism(WithCompanion):
     """Release a sum of gradients with derivatives clipped to [-cap, cap], together with its companion.
 
     Parameters
@@ -81,11 +117,6 @@ class ClippedGradientMechanism:
 
     def __post_init__(self) -> None:
         _ = self.gaussian  # raise now if anything can fail
-
-    @property
-    def weight(self) -> float:
-        """Weight of the companion relative to the gradient."""
-        return companion_weight(self.neighboring) * self.cap * self.feature_norm
 
     @cached_property
     def gaussian(self) -> GaussianMechanism:
@@ -118,21 +149,12 @@ class ClippedGradientMechanism:
         n = self.n_samples
         return self.weight * (2.02 * n * self._slope_error / self.cap + summation_rounding(n, 1.0))
 
-    @property
-    def event(self) -> events.Event:
-        """The event of one release."""
-        return self.gaussian.event
-
     def release(self, records: Records, theta: Array, entropy: Entropy) -> ClippedGradient:
         """Release the noisy sums over the records at ``theta``, a point of the ball."""
         exchanged = self.neighboring.contributions == 2
         sums = records.sum_rows(clipped_sums, self.loss, self.cap, theta, exchanged)
         sums[-1] *= self.weight
-        noisy = self.gaussian.release(sums, entropy)
-        companion = float(noisy[-1]) / (self.weight * self.n_samples)
-        mean_square = companion if exchanged else 1 - companion
-        stddev = self.gaussian.stddev
-        return ClippedGradient(noisy[:-1], stddev, mean_square, stddev / (self.weight * self.n_samples))
+        return self.noisy(sums, entropy)
 
 
 def clipped_sums(records: ArrayRecords, loss: Loss, cap: float, theta: Array, squares: bool) -> Array:

@@ -33,7 +33,7 @@ from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_su
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, gamma, gradient_rounding, summation_rounding
+from discreet.records.bounds import Bounds, gamma, gradient_rounding, row_rounding, summation_rounding
 from discreet.records.clipped_rows import COMPILED_FROM, COPY_ENTRIES, csr_view, one_blas_thread
 
 MOST_FEATURES = 4000  # larger matrices are expensive, and noise hides them
@@ -174,11 +174,11 @@ class Reshaping:
 
     def coefficients(self, theta: Array) -> Array:
         """Return the coefficients, for unchanged records, of every model with coefficients ``theta`` here."""
-        return np.stack([self.matrix @ one for one in theta])
+        return np.array([self.matrix @ one for one in theta])
 
     def images(self, sums: Array) -> Array:
         """Return sums of records in these coordinates, from those of unchanged records."""
-        return np.stack([self.matrix.T @ one for one in sums])
+        return np.array([self.matrix.T @ one for one in sums])
 
     def then(self, again: Reshaping) -> Reshaping:
         """Compose with a second map, applied to the records made by this one."""
@@ -221,15 +221,9 @@ def moment_mechanism(
         weight=1.0,
         neighboring=neighboring,
         noise_multiplier=noise_multiplier,
-        row_error=0.0 if norm is None else row_error(problem),
+        row_error=0.0 if norm is None else row_rounding(p, bound),
         rounding=rounding,
     )
-
-
-def row_error(problem: Problem) -> float:
-    """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7)."""
-    p = problem.n_features
-    return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
 
 
 def most_stretched(problem: Problem, neighboring: Neighboring, noise_multiplier: float) -> float:

@@ -29,7 +29,7 @@ from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem, class_signal, frequency_signal, sum_signal
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, gradient_rounding
+from discreet.records.bounds import Bounds, gradient_rounding, row_rounding
 from discreet.solvers import base
 from discreet.solvers.base import gradient_mechanism
 from discreet.solvers.gradients.descent import (
@@ -53,7 +53,6 @@ from discreet.solvers.second_order.coordinates import (
     moment_mechanism,
     most_stretched,
     reshaped,
-    row_error,
     singles,
 )
 from discreet.solvers.second_order.margins import (
@@ -236,10 +235,10 @@ class NoisyNewtonPlan(base.Plan):
         """The release of the energies of records reshaped and clipped to ``norm``; None if it is skipped."""
         if self.shares.spectrum == 0:
             return None
-        problem = self.problem
+        n, p, bounds = self.problem.n_samples, self.problem.n_features, self.problem.bounds
         return SpectrumMechanism(
-            problem.n_samples, problem.n_features, problem.bounds.intercept, norm, self.record_guarantee.neighboring,
-            multiplier(self.unit, self.shares.spectrum), row_error(problem),
+            n, p, bounds.intercept, norm, self.record_guarantee.neighboring,
+            multiplier(self.unit, self.shares.spectrum), row_rounding(p, bounds.feature_norm),
         )  # fmt: skip
 
     def margins(self, theta_norm: float) -> MarginMechanism:
@@ -255,12 +254,12 @@ class NoisyNewtonPlan(base.Plan):
         problem = replace(self.problem, bounds=Bounds(norm, intercept=False))
         noise = multiplier(self.unit, self.shares.gradients / self.n_iterations)
         settings = self.field, self.radius, self.record_guarantee.neighboring, noise
-        full = self.problem.n_samples, self.problem.n_features, self.problem.bounds.feature_norm
+        n, p, full = self.problem.n_samples, self.problem.n_features, self.problem.bounds.feature_norm
         return gradient_mechanism(
             problem,
             *settings,
-            row_error(self.problem),
-            gradient_rounding(self.field, *full, 1.01 * self.radius),
+            row_rounding(p, full),
+            gradient_rounding(self.field, n, p, full, 1.01 * self.radius),
         )
 
     @cached_property

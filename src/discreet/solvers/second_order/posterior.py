@@ -25,6 +25,7 @@ from discreet.solvers.second_order.coordinates import NoisyMoments
 _WEAK = 0.2  # in units of the matrix noise, added to the mean of the eigenvalues hidden by noise
 _LARGEST_PRIOR, _PRIORS = 3.0, 14  # largest multiple of the declared prior to try, and how many to try
 _SMALLEST_SHARE = 0.2  # of derivatives that are not clipped; a smaller one would make steps too long
+_MEDIAN = 0.6  # the cap of a median, over that of a mean
 _SURENESS = 1.6  # standard deviation of the logarithm of the prior's multiple
 
 
@@ -57,13 +58,14 @@ def prior_root(matrix: Array, variances: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Seen:
-    """One gradient: its mean square, the curvature times the point it implies, and its precision."""
+    """One gradient: its mean square, the curvature times the point it implies, its precision, and its noise."""
 
     steepness: float
     pull: Array
     factor: float
     variance: float
     doubt: float
+    stddev: float
 
 
 class PosteriorMean:
@@ -98,6 +100,7 @@ class PosteriorMean:
         self._priors = np.geomspace(least_prior, _LARGEST_PRIOR, _PRIORS)
         self._weight, self._radius = curvature_weight, radius
         self._seen: list[_Seen] = []
+        self._gains: list[Array] = []  # after each gradient: theta, of what all of them pull, in the basis
         self._sureness, self.prior = 0.0, 1.0
         self.theta: Array = project(self._start[None], radius)[0]
 
@@ -120,7 +123,7 @@ class PosteriorMean:
         unsure = self._weight * (factor * self.curvature.error) ** 2 * self.variance
         pull = factor * (self.curvature.matrix @ (self.theta - self._start)) - gradient
         steepness = float(np.mean(np.square(gradient)))
-        self._seen.append(_Seen(steepness, pull, factor, stddev**2 + unsure, doubt))
+        self._seen.append(_Seen(steepness, pull, factor, stddev**2 + unsure, doubt, stddev))
         total = np.zeros(len(self._start))
         self._sureness = 0.0
         for one in self._seen:
@@ -130,9 +133,26 @@ class PosteriorMean:
         along = self._pulled.T @ total
         known = self._sureness * self._strengths
         self.prior = self._likeliest(along, known)
-        found = self._start + self._basis @ (self.prior * along / (1 + self.prior * known))
+        self._gains.append(self.prior / (1 + self.prior * known))
+        found = self._start + self._basis @ (self._gains[-1] * along)
         self.theta = np.asarray(project(found[None], self._radius)[0])
         return self.theta
+
+    def noise_covariance(self, slope: Array) -> Array:
+        """Covariance that the noise of all gradients leaves in ``theta``, to first order, at the priors that were used.
+
+        ``slope`` is the matrix by which sums of gradients change with the coefficients. Noise of an early gradient
+        moves all later points, and sums taken there answer by it, not by the curvature that was assumed.
+        """
+        answer, covariance = self._pulled.T @ slope @ self._basis, np.zeros_like(slope)
+        gains = np.zeros(len(slope))
+        for one, after in zip(self._seen, self._gains, strict=True):
+            weight = one.factor / one.variance
+            moved = np.diag(1 + weight * one.factor * self._strengths * gains) - weight * answer * gains
+            covariance = moved @ covariance @ moved.T + np.diag((weight * one.stddev) ** 2 * self._strengths)
+            gains = after
+        half = self._basis * gains
+        return np.asarray(half @ covariance @ half.T)
 
     def _likeliest(self, along: Array, known: Array) -> float:
         """Return the multiple of the prior, among those tried, that maximizes the likelihood."""
@@ -257,12 +277,11 @@ def aims_of(loss: Loss, per_column: float, n_steps: int, cap: float | None) -> I
     if loss.aims_at == "mean":
         yield Aim(loss, n_steps, scale, min(most, widest), multiple)
         return
-    # First the median residual and the residual scale, then the quantile, which is near.
+    # First the median residual and the residual scale; then the quantile, which is near, most of all to a median.
     centering, at = (n_steps + 1) // 2, float(ndtri(loss.quantile))
-    yield Aim(HuberRegression(widest), centering, scale, widest, multiple)
-    settled, reach = scale.scale, min(1.0, scale.scale)
+    yield Aim(HuberRegression(widest), centering, scale, widest, _MEDIAN * multiple)
     if n_steps > centering:
+        reach = min(1.0, (2.0 - min(1.0, abs(at))) * scale.scale)
         yield Aim(
-            loss, n_steps - centering, ResidualScale(settled), most, shape="density", at=at, reach=reach,
-            shift=at * settled,
+            loss, n_steps - centering, scale, most, shape="density", at=at, reach=reach, shift=at * scale.scale
         )  # fmt: skip

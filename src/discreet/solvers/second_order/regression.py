@@ -24,6 +24,7 @@ from discreet.privacy.accounting.calibration import Part, multiplier, split_unit
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem, record_signal
 from discreet.records.base import Records
+from discreet.records.bounds import row_rounding
 from discreet.solvers import base
 from discreet.solvers.gradients.descent import default_radius
 from discreet.solvers.second_order.clipped_gradients import ClippedGradientMechanism
@@ -36,7 +37,6 @@ from discreet.solvers.second_order.coordinates import (
     moment_mechanism,
     most_stretched,
     reshaped,
-    row_error,
 )
 from discreet.solvers.second_order.posterior import Curvature, PosteriorMean, aims_of, prior_root
 
@@ -154,9 +154,10 @@ class NewtonRegressionPlan(base.Plan):
     def gradient(self, norm: float, loss: Loss, cap: float) -> ClippedGradientMechanism:
         """The release of a clipped gradient of records reshaped and clipped to ``norm``; its price is fixed."""
         share = (1 - sum(self.moment_shares)) / self.n_iterations
+        rounding = row_rounding(self.problem.n_features, self.problem.bounds.feature_norm)
         return ClippedGradientMechanism(
             loss, cap, self.fitted.n_samples, self.fitted.n_features, norm, self.radius,
-            self.record_guarantee.neighboring, multiplier(self.unit, share), row_error(self.problem),
+            self.record_guarantee.neighboring, multiplier(self.unit, share), rounding,
         )  # fmt: skip
 
     @cached_property
@@ -237,7 +238,8 @@ class NewtonRegressionPlan(base.Plan):
                 release = self.gradient(seen.shape.norm, aim.loss, cap)
                 found = release.release(rows, state.theta, entropy)
                 state.update(found.gradient, found.stddev, factor, doubt)
-                aim.scale.update(found.mean_square, found.mean_square_stddev, cap)
+                if aim.shape != "density":  # there all derivatives are large, whatever the residuals
+                    aim.scale.update(found.mean_square, found.mean_square_stddev, cap)
                 step += 1
                 if progress is not None:
                     progress(step, float(np.linalg.norm(found.gradient)))

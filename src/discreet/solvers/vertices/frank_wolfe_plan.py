@@ -57,7 +57,7 @@ class FrankWolfePlan(base.Plan):
         """The weights of the center and of every choice."""
         return choice_weights(self.n_iterations, self.weights)
 
-    @property
+    @cached_property
     def center_error(self) -> float:
         """Bound on the excess risk of the center."""
         return center_error(self.problem, self.geometry)
@@ -81,11 +81,12 @@ class FrankWolfePlan(base.Plan):
 
     def _gradient(self, records: Records, theta: Array) -> Array:
         """The summed gradient with the ridge term."""
-        problem = self.problem
-        gradient = records.value_and_gradient(problem.loss, theta.reshape(problem.shape))[1].ravel()
-        if problem.l2:
-            gradient += problem.n_samples * problem.l2 * theta
-        return gradient
+        point = theta.reshape(self.problem.shape)
+        return self._with_ridge(records.value_and_gradient(self.problem.loss, point)[1].ravel(), theta)
+
+    def _with_ridge(self, gradient: Array, theta: Array) -> Array:
+        l2 = self.problem.l2
+        return gradient + self.problem.n_samples * l2 * theta if l2 else gradient
 
     def _certificate(self, errors: Sequence[float], likely_errors: Sequence[float]) -> Certificate:
         """Certificate from bounds on the loss of each choice (sum scale): expected, and with probability 0.95."""

@@ -6,14 +6,14 @@ CSR rows take the steps of ``sparse_frank_wolfe`` if these apply, with the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
 import numpy as np
 
-from discreet._typing import Progress
+from discreet._typing import Array, Progress
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.mechanisms.selection import ExponentialMechanism, Selection
 from discreet.privacy.guarantee import SLACK, Guarantee
@@ -101,7 +101,7 @@ class VertexPlan(FrankWolfePlan):
             "sampler": f"exact selection, {SOURCE}",
         }
 
-    @property
+    @cached_property
     def center_error(self) -> float:
         """Bound on the excess risk of the center, for any intercept."""
         return center_error(self.problem, self.geometry, self.offset_limit)
@@ -154,19 +154,20 @@ class VertexPlan(FrankWolfePlan):
     ) -> CertifiedRelease:
         """Run Frank-Wolfe for every model; on CSR rows, by incremental steps."""
         points, certificates = [], []
-        for walk in self.walks(records):
+        for group in self.side_by_side(records):
             for _ in range(self.n_iterations):
-                walk.choose(0.0, entropy)
-            points.append(walk.theta.reshape(self.problem.shape))
-            certificates.append(self.certified(walk))
+                group.choose([0.0] * len(group.walks), entropy)
+            for walk in group.walks:
+                points.append(walk.theta.reshape(self.problem.shape))
+                certificates.append(self.certified(walk))
         worst = max(certificates, key=lambda one: one.expected)
         return CertifiedRelease(np.stack(points), entropy.secure, worst)
 
-    def walks(self, records: list[Records]) -> Iterator[FullSteps | IncrementalSteps]:
-        """Yield a walk at its start for every model."""
+    def side_by_side(self, records: list[Records]) -> Iterator[WalkGroup]:
+        """Yield walks at their start, one for every model, in groups that read the rows together."""
         grids = self.incremental
         if grids is None or not records or not all(part.sparse and part.whole for part in records):
-            yield from (FullSteps(self, part) for part in with_bounded_labels(records, self.problem))
+            yield from self._full_groups(with_bounded_labels(records, self.problem))
             return
         rows, before = None, None
         for part in (part.in_memory() for part in with_bounded_labels(records, self.problem)):
@@ -178,7 +179,18 @@ class VertexPlan(FrankWolfePlan):
             if rows is None or before is None or part.matrix is not before.matrix:
                 rows = WholeRows.of(part, grids[1].entry_bits)
             before = part
-            yield IncrementalSteps(self.problem, grids, self._first_grid, self.parts, rows, part.labels)
+            walk = IncrementalSteps(self.problem, grids, self._first_grid, self.parts, rows, part.labels)
+            yield WalkGroup([walk])
+
+    def _full_groups(self, records: list[Records]) -> Iterator[WalkGroup]:
+        walks = [FullSteps(self, part) for part in records]
+        together = None
+        if len(walks) > 1:
+            together = records[0].gradients_together(records, self.problem.loss)
+        if together is not None:
+            yield WalkGroup(walks, together)
+        else:
+            yield from (WalkGroup([walk]) for walk in walks)
 
     def certified(self, walk: FullSteps | IncrementalSteps) -> Certificate:
         """Return the certificate of a finished walk."""
@@ -198,6 +210,17 @@ class FullSteps:
 
     def choose(self, offset: float, entropy: Entropy) -> None:
         """Move towards the vertex chosen at the current point, with the intercept ``offset`` if there is one."""
+        point = self.at(offset)
+        self.move(self.records.value_and_gradient(self.plan.problem.loss, point)[1], offset, entropy)
+
+    def at(self, offset: float) -> Array:
+        """Return the current point, with the intercept if there is one."""
+        if self.records.n_features > self.plan.problem.n_features:
+            return np.append(self.theta, offset)
+        return self.theta.reshape(self.plan.problem.shape)
+
+    def move(self, gradient: Array, offset: float, entropy: Entropy) -> None:
+        """Move towards the vertex chosen by the summed gradient at the current point."""
         plan, theta = self.plan, self.theta
         _, norm = record_bound(plan.problem)
         # The point is public, so its norm may tighten the range of the scores.
@@ -205,16 +228,30 @@ class FullSteps:
         mechanism = plan._mechanism(
             range_at(plan.problem, plan.polytope, plan.record_guarantee, length, abs(offset))
         )
-        if self.records.n_features > plan.problem.n_features:
-            point = np.append(theta, offset)
-            gradient = self.records.value_and_gradient(plan.problem.loss, point)[1][:-1]
-        else:
-            gradient = plan._gradient(self.records, theta)
-        scores = plan.polytope.vertex_scores(gradient)
+        scores = plan.polytope.vertex_scores(plan._with_ridge(gradient.ravel()[: theta.size], theta))
         plan.polytope.move_towards(
             theta, mechanism.select(-scores, entropy), float(self._rates[len(self.scales)])
         )
         self.scales.append(mechanism.scale)
+
+
+@dataclass(frozen=True)
+class WalkGroup:
+    """Walks that move side by side: one, or several whose gradients come from one pass over their rows."""
+
+    walks: Sequence[FullSteps | IncrementalSteps]
+    gradients: Callable[[Array], Array] | None = None
+
+    def choose(self, offsets: Sequence[float], entropy: Entropy) -> None:
+        """Move every walk towards the vertex that is chosen at its current point and intercept."""
+        if self.gradients is None:
+            for walk, offset in zip(self.walks, offsets, strict=True):
+                walk.choose(offset, entropy)
+            return
+        walks = cast(Sequence[FullSteps], self.walks)
+        found = self.gradients(np.stack([w.at(offset) for w, offset in zip(walks, offsets, strict=True)]))
+        for walk, gradient, offset in zip(walks, found, offsets, strict=True):
+            walk.move(gradient, offset, entropy)
 
 
 def score_range(

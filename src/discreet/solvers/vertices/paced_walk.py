@@ -37,7 +37,7 @@ from discreet.solvers.certificates import (
     with_bounded_labels,
 )
 from discreet.solvers.vertices import score_fit
-from discreet.solvers.vertices.frank_wolfe_vertices import FullSteps, VertexPlan
+from discreet.solvers.vertices.frank_wolfe_vertices import FullSteps, VertexPlan, WalkGroup
 from discreet.solvers.vertices.score_fit import ScoreFit, valid_labels
 from discreet.solvers.vertices.sparse_frank_wolfe import IncrementalSteps
 
@@ -333,37 +333,47 @@ class PacedWalkPlan(base.Plan):
         self, records: list[Records], entropy: Entropy, progress: Progress | None = None
     ) -> CertifiedRelease:
         """Walk, correct the intercept on the way, and choose the length."""
-        labeled = with_bounded_labels(records, self.problem)
-        found = [
-            self._run_one(part, walk, entropy)
-            for part, walk in zip(labeled, self.walk.walks(records), strict=True)
-        ]
+        labeled, found = iter(with_bounded_labels(records, self.problem)), []
+        for group in self.walk.side_by_side(records):
+            found += self._run_group([next(labeled) for _ in group.walks], group, entropy)
         worst = max((certificate for _, certificate in found), key=lambda one: one.expected)
         return CertifiedRelease(np.stack([theta for theta, _ in found]), entropy.secure, worst)
 
-    def _run_one(
-        self, records: Records, walk: FullSteps | IncrementalSteps, entropy: Entropy
-    ) -> tuple[Array, Certificate]:
-        start, curvature = self._start(records, entropy)
-        offset, moved, totals = start, 0.0, np.cumsum(self.walk.parts)
+    def _run_group(
+        self, records: list[Records], group: WalkGroup, entropy: Entropy
+    ) -> list[tuple[Array, Certificate]]:
+        walks, totals = group.walks, np.cumsum(self.walk.parts)
+        starts = [self._start(part, walk, entropy) for part, walk in zip(records, walks, strict=True)]
+        offsets, moved = [start for start, _ in starts], [0.0] * len(records)
         times = correction_times(self.n_iterations) if self.has_intercept else ()
         for t in range(self.n_iterations):
-            if t in times:
-                if isinstance(walk, IncrementalSteps):
-                    exact = walk.derivative_sum(offset)  # margins are already known
-                else:
-                    exact = self._derivatives(records, walk.theta, offset)
-                step = self._correction(exact, offset, curvature, entropy)
-                moved += abs(step) * float(totals[t] / totals[-1])
-                offset += step
-            walk.choose(offset, entropy)
+            for k, walk in enumerate(walks if t in times else ()):
+                exact = self._derivatives(records[k], walk, offsets[k])
+                step = self._correction(exact, offsets[k], starts[k][1], entropy)
+                moved[k] += abs(step) * float(totals[t] / totals[-1])
+                offsets[k] += step
+            group.choose(offsets, entropy)
+        walked = zip(records, walks, starts, offsets, moved, strict=True)
+        return [self._end(*model, entropy) for model in walked]
+
+    def _end(
+        self,
+        records: Records,
+        walk: FullSteps | IncrementalSteps,
+        begin: tuple[float, float],
+        offset: float,
+        moved: float,
+        entropy: Entropy,
+    ) -> tuple[Array, Certificate]:
+        """Return coefficients and certificate after the length, the last correction and the slope."""
+        start, curvature = begin
         theta, length, last = walk.theta, 1.0, offset
         if self.evidence_share:
             length = self._length(records, theta, start, curvature, entropy)
             theta *= length
             offset = start + length * (offset - start)
         if self.has_intercept:
-            exact = self._derivatives(records, theta, offset)
+            exact = self._derivatives(records, walk if length == 1.0 else theta, offset)
             step = self._correction(exact, offset, curvature, entropy)
             offset += step * (length > 0)  # the constant model already has its intercept
         after = 0.0
@@ -399,13 +409,15 @@ class PacedWalkPlan(base.Plan):
 
         return replace(whole, expected=of(whole.expected), likely=of(whole.likely))
 
-    def _start(self, records: Records, entropy: Entropy) -> tuple[float, float]:
+    def _start(
+        self, records: Records, walk: FullSteps | IncrementalSteps, entropy: Entropy
+    ) -> tuple[float, float]:
         """Return the intercept of the constant model, and the curvature of the loss there."""
         loss, n = self.problem.loss, self.problem.n_samples
         if not self.has_intercept:
             return 0.0, loss.smoothness
         release = self.start
-        exact = self._derivatives(records, np.zeros(self.walk.problem.n_features), 0.0)
+        exact = self._derivatives(records, walk, 0.0)
         mean = -float(release.release(exact, entropy)[0]) / n
         mean = _drawn_to_zero(mean, _stddev(release) / n)
         limit = self.walk.offset_limit
@@ -425,7 +437,13 @@ class PacedWalkPlan(base.Plan):
         step = float(np.clip(step, -_LONGEST_STEP, _LONGEST_STEP))
         return float(np.clip(offset + step, -limit, limit)) - offset
 
-    def _derivatives(self, records: Records, theta: Array, offset: float) -> Array:
+    def _derivatives(
+        self, records: Records, at: FullSteps | IncrementalSteps | Array, offset: float
+    ) -> Array:
+        """Sum the derivatives at a point, or where a walk is: incremental steps know the margins there."""
+        if isinstance(at, IncrementalSteps):
+            return at.derivative_sum(offset)
+        theta = at.theta if isinstance(at, FullSteps) else at
         return records.sum_rows(derivatives, self.walk.problem.loss, np.append(theta, offset))
 
     def _length(

@@ -197,6 +197,7 @@ class IncrementalSteps:
         self._totals = np.cumsum(parts)
         self._margins = np.zeros(rows.shape[0], dtype=np.int64)
         self._gradient: _Gradient | None = None
+        self._offset = 0.0
         self._chosen: list[int] = []
 
     def choose(self, offset: float, entropy: Entropy) -> None:
@@ -207,12 +208,15 @@ class IncrementalSteps:
         if t == 0:  # the intercept is known, and smaller than the plan allows for
             self.grids = self._first_grid(abs(offset)) or self.grids[0], self.grids[1]
         grid = self.grids[min(t, 1)]
-        if self._gradient is None or t == 1:
+        # An intercept that moves far moves nearly all derivatives, which is cheaper all at once than one by one.
+        far = abs(offset - self._offset) * self.problem.loss.smoothness > grid.tolerance
+        if self._gradient is None or t == 1 or far:
             self._gradient = _Gradient(
                 self.rows, self.labels, self.problem, grid, self._margins, factor, offset
             )
         else:
             self._gradient.renew(factor, offset)
+        self._offset = offset
         vertex = int(grid.selection.select(self._gradient.totals, entropy))
         self._chosen.append(vertex)
         weight = int(self.parts[t + 1])
@@ -221,7 +225,8 @@ class IncrementalSteps:
     def derivative_sum(self, offset: float) -> Array:
         """Return the sum of derivatives at the current margins plus ``offset``, each times its record's constant."""
         constants = self.rows.constants
-        factor = self.ball.size / self._totals[len(self._chosen)] / 2 ** self.grids[1].entry_bits
+        total = max(1, self._totals[len(self._chosen)])  # 0 before a single choice
+        factor = self.ball.size / total / 2 ** self.grids[1].entry_bits
         labels = np.where(constants > 0, self.labels, 1.0)
         slopes = self.problem.loss.derivative(labels, factor * self._margins + offset * constants)
         return chunked_sum((constants * slopes)[:, None])
