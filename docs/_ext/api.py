@@ -22,10 +22,10 @@ from discreet._api import HOMES
 #: Headings of the front page of the reference, and the modules whose names they collect.
 GROUPS = {
     "Classifiers and regressors": ("discreet.estimators", "discreet.additive", "discreet.losses"),
-    "Learning by agreement": ("discreet.transfer",),
+    "Any model, by votes of teachers": ("discreet.transfer",),
     "Recommenders and streams": ("discreet.recommend", "discreet.online"),
     "Tables": ("discreet.tables",),
-    "Description, choice, evaluation, intervals": (
+    "Describing tables, choosing and evaluating models": (
         "discreet.description",
         "discreet.search",
         "discreet.evaluation",
@@ -105,7 +105,7 @@ def contents(names: list[str]) -> str:
 def pages() -> dict[str, str]:
     """All pages of the reference by file name, without the suffix."""
     made = {name: page(name, directive("discreet", name)) for name in HOMES}
-    front = ["Every public name, from its docstring.", ""]
+    front = ["Every public class and function. The pages are generated from docstrings.", ""]
     for title, modules in GROUPS.items():
         names = sorted(name for name, home in HOMES.items() if home.startswith(modules))
         front += [

@@ -230,16 +230,16 @@ class Habits:
             raise AttributeError(f"{type(self).__name__} has no {name!r}: {_REMEMBERED[name]}")
 
 
-_TABLE = "discreet.card.coefficients(model) is the table of coefficients and odds ratios, free"
-_INTERVALS = "discreet.coefficient_intervals gives intervals, which are paid for"
+_TABLE = "discreet.card.coefficients(model) is the table of coefficients and odds ratios, at no cost"
+_INTERVALS = "discreet.coefficient_intervals gives confidence intervals, which use budget"
 # What does it here, by the name of a method or attribute of scikit-learn or statsmodels.
 _REMEMBERED = {
     "partial_fit": "every fit is charged in full. PrivateOnlineLinearModel learns from a stream for one charge",
-    "summary": f"{_TABLE}, and print(model.privacy_) the statement. {_INTERVALS}",
+    "summary": f"{_TABLE}, and print(model.privacy_) prints the privacy statement. {_INTERVALS}",
     "params": f"{_TABLE}; coef_ and intercept_ are the numbers",
     "conf_int": _INTERVALS,
     "bse": _INTERVALS,
-    "pvalues": f"noise must be part of a test: {_INTERVALS}",
+    "pvalues": f"a test must take the noise into account: {_INTERVALS}",
     "feature_importances_": _TABLE,
     "cv_results_": "scores of candidates are not released, only the chosen model: best_estimator_, best_params_",
 }
@@ -277,18 +277,18 @@ _HABITS: dict[str, tuple[tuple[str, str], ...]] = {
     "max_iter": (
         (
             "solver",
-            "the number of steps is part of the price and belongs to the solver, for example "
+            "the number of steps affects the privacy cost and is a setting of the solver, for example "
             "solver=discreet.solvers.NoisyGradientDescent(n_iterations=100); by default it follows from public numbers",
         ),
         ("n_iterations", "n_iterations is the number of noisy rounds"),
         ("", "the number of steps follows from public numbers"),
     ),
-    "tol": (("", "when to stop must not depend on the data: the number of steps is fixed by the plan"),),
+    "tol": (("", "stopping must not depend on the data: the plan fixes the number of steps"),),
     "n_jobs": (
         ("", "fits use the processors there are; limit them with OMP_NUM_THREADS and NUMBA_NUM_THREADS"),
     ),
     "verbose": (("", "use `with discreet.on_progress(print):`, or logging.getLogger('discreet')"),),
-    "warm_start": (("", "every fit is charged in full, so there is nothing to go on from"),),
+    "warm_start": (("", "every fit is charged in full, so a warm start would save nothing"),),
     "l1_ratio": (("", "use PrivateSparseLogisticRegression or PrivateLasso for few coefficients"),),
     "dual": (("solver", "solver chooses the method"),),
     "loss": (
@@ -300,16 +300,14 @@ _HABITS: dict[str, tuple[tuple[str, str], ...]] = {
     "eps": (("epsilon", "epsilon is the privacy budget"),),
     "bounds": (("target_bounds", "target_bounds is the range of targets"),),
     "data_norm": (("feature_bound", "feature_bound is the largest norm of a row"),),
-    "multi_class": (("classes", "several classes are fitted one against the rest, priced together"),),
+    "multi_class": (("classes", "several classes are fitted one against the rest, within one epsilon"),),
     "cv": (
         (
             "holdout",
-            "records are held out once, holdout is their share: every fold would have to be paid for",
+            "holdout is the fraction of records that are held out, once: every fold would use budget",
         ),
     ),
-    "refit": (
-        ("holdout", "the chosen model is released as it was trained: a refit would have to be paid for"),
-    ),
+    "refit": (("holdout", "the chosen model is released as it was trained: a refit would use budget"),),
     "scoring": (
         ("holdout", "classifiers are compared by accuracy and regressors by squared error, with noise"),
     ),

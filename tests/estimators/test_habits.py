@@ -68,7 +68,7 @@ def test_a_habit_is_answered(kind, given, words):
 
 
 def test_a_search_has_no_folds():
-    with pytest.raises(TypeError, match="holdout is their share"):
+    with pytest.raises(TypeError, match="holdout is the fraction of records"):
         PrivateSearchCV(PrivateRidge(), {"l2": [1]}, cv=5)
 
 

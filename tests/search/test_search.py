@@ -78,6 +78,16 @@ def test_the_budget_of_one_try_is_used_up(data):
 
 
 @pytest.mark.parametrize("method", ["tries", "split", "split-parallel"])
+def test_a_plan_is_printed_in_words(method):
+    model = PrivateLogisticRegression(classes=[0, 1])
+    plan = PrivateSearchCV(model, {"l2": [0.01, 0.1]}, method=method).plan(20_000, 5)
+    first, guarantee, *rest = str(plan).splitlines()
+    assert first == f"Plan: {plan.mechanism}"
+    assert guarantee.split(None, 1) == ["guarantee", "(1, 2.5e-09), replace-one"]
+    assert f"{plan.fit_guarantee.epsilon:.6g}" in str(rest)
+
+
+@pytest.mark.parametrize("method", ["tries", "split", "split-parallel"])
 @pytest.mark.lemma("selection.md#section-5")
 def test_one_candidate_is_trained_on_all_records_at_its_own_price(data, method, tmp_path):
     ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-4)

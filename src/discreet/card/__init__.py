@@ -1,4 +1,4 @@
-"""Released models as files: saved without pickle, loaded without trust, verified by recomputing the promise.
+"""Model files: saved as text without pickle, checked when they are loaded, verified by recomputing their epsilon.
 
 ``save`` writes one JSON file with the released numbers, the schema, the statement and the event tree from which
 epsilon follows. ``load`` executes nothing. ``verify`` recomputes epsilon from the events, and checks signature and

@@ -90,13 +90,13 @@ def card_page(card: Card, about: About, evaluation: Any, intervals: Any, ledger:
         from discreet.evaluation.report import add_metrics
 
         add_metrics(page, evaluation)
-    page.heading("What the whole budget has spent")
+    page.heading("How much of the budget is spent")
     _add_ledger(page, card, ledger)
     page.heading("What it has learned")
     _add_numbers(page, card, intervals)
     page.heading("Assumptions to sign")
     page.text(
-        "The promise holds if all of these are true. Some of them only the holder of the data can know."
+        "The guarantee holds if all of these are true. Only the holder of the data can know some of them."
     )
     page.to_sign(card.privacy.assumptions or ("none",))
     page.heading("Not covered")
@@ -146,8 +146,8 @@ def _add_ledger(page: Page, card: Card, ledger: Ledger | None) -> None:
         )
     else:
         page.text(
-            "No ledger: the model was fitted without one. Other releases from the same data add to its cost, and are "
-            "not counted."
+            "The model was fitted without a ledger. Other releases from the same data add to its cost, but nothing "
+            "counts them."
         )
 
 

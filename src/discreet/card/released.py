@@ -225,9 +225,9 @@ def _add_bars(page: Page, card: Card, shown: Sequence[Effect], coef: Array, labe
         value = effect.of(coef)
         groups.setdefault(effect.group, []).append(Bar(effect.name, value, text(value), note=effect.note))
     page.text(
-        f"What each change {what}; a bar to the right raises {'them' if 'odds' in what else 'it'}. The numbers include "
-        "the noise, and the release alone does not tell how much of a bar is noise: discreet.coefficient_intervals "
-        "measures that, for a price of its own."
+        f"By how much each change {what}; a bar to the right raises {'them' if 'odds' in what else 'it'}. The numbers "
+        "include the noise, and the model alone does not show how much of a bar is noise: "
+        "discreet.coefficient_intervals measures that, for an epsilon of its own."
     )
     page.bars(groups)
 
@@ -275,7 +275,7 @@ def _add_intervals(page: Page, card: Card, found: Any) -> None:
     promise = found.privacy_
     page.text(
         f"{100 * found.level:g}% intervals for the population's coefficients without regularization, noise and "
-        f"sampling together; paid for with ({promise.epsilon:g}, {promise.delta:.3g}). {found.doubt}"
+        f"sampling together; their own cost is ({promise.epsilon:g}, {promise.delta:.3g}). {found.doubt}"
     )
     if len(place) < len(names):
         page.text(f"Not shown: {len(names) - len(place)} of {len(names)} coefficients.")

@@ -73,8 +73,8 @@ def describe(
     confidence : of each interval.
     groups : ids of people, one per row; the guarantee then covers all rows of a person. None uses the group column of
         the schema, or protects single rows if there is none.
-    max_rows_per_group : maximum number of rows per person, required with ``groups``: a public choice, and a factor of
-        the noise. The rows that count are drawn separately for each person.
+    max_rows_per_group : maximum number of rows per person, required with ``groups``; chosen without looking at the
+        data, and a factor of the noise. The rows that count are drawn separately for each person.
     n_samples : public upper bound on the number of rows, under "add-remove-one".
     ledger : budget to charge after all inputs were checked, before anything is released.
     bad_rows : {"error", "null"}

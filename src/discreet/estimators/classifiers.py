@@ -202,7 +202,7 @@ class PrivateLogisticRegression(LogOddsClassifier):
     multi_class: str = parameter(
         "auto",
         '{"auto", "softmax", "ovr"}',
-        "One softmax with one noise matrix, or one model per class, priced together.",
+        "One softmax with one noise matrix, or one model per class, all within one epsilon.",
     )
     class_weight: Mapping[Any, float] | None = public_weights()
     constraint: Geometry | None = coefficient_set(
@@ -269,8 +269,8 @@ class PrivateLinearSVC(PrivateLinearClassifier):
     multi_class: str = parameter(
         "auto",
         '{"auto", "joint", "ovr"}',
-        "More than two classes: one loss of all classes with one noise matrix, whose right class should be ahead by 1 "
-        "with a maximum as wide as ``huber_width``; or one model per class, priced together.",
+        'For more than two classes: "joint" fits them by one hinge loss with one noise matrix (Crammer and Singer, '
+        'with a maximum that is smoothed over ``huber_width``); "ovr" fits one model per class, within one epsilon.',
     )
     class_weight: Mapping[Any, float] | None = public_weights()
     constraint: Geometry | None = coefficient_set(

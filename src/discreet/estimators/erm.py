@@ -102,8 +102,8 @@ class PrivateERM(PrivateLinearModel):
     constraint: Geometry | None = parameter(
         None,
         "set of `discreet.sets`",
-        "Where the parameters must lie, the intercept last; None is all of space. Required for a `GradientLoss`, whose "
-        "number of parameters it tells.",
+        "Set to which the parameters are confined, the intercept last; None is all of space. Required for a "
+        "`GradientLoss`, because it determines the number of parameters.",
         positional=True,
     )
     feature_bound: float = norm_bound()
@@ -112,7 +112,8 @@ class PrivateERM(PrivateLinearModel):
     label_bound: float | None = parameter(
         None,
         "float",
-        "Labels beyond it are clipped; for losses that take any number some solvers ask for it. A public choice.",
+        "Labels beyond it are clipped; some solvers need it for losses that take any number. Choose it without looking "
+        "at the data.",
     )
 
     # -- plan --------------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ class PrivateSparseLogisticRegression(_MarginsOverL1Ball, LogOddsClassifier):
     """Logistic regression over an L1 ball under differential privacy.
 
     minimize the mean logistic loss over sum_j feature_bound |coef_j| <= l1_radius, with a free intercept (inside the
-    ball with "mirror-descent"); more than two classes are fitted one-vs-rest, priced together.
+    ball with "mirror-descent"); more than two classes are fitted one-vs-rest, within one epsilon.
 
     With ``max_columns``, columns are selected and refitted instead: a first release of the class sums selects the
     columns, a second one fits them. There is then no ball and no certificate, and all classes are fitted together. On
@@ -239,7 +239,7 @@ class PrivateSparseLinearSVC(_MarginsOverL1Ball, PrivateLinearClassifier):
     """Linear support vector classification (Huber-smoothed hinge loss) over an L1 ball under differential privacy.
 
     minimize the mean loss over sum_j feature_bound |coef_j| <= l1_radius, with a free intercept (inside the ball with
-    "mirror-descent"); more than two classes are fitted one-vs-rest, priced together. A fit of T steps has at most T
+    "mirror-descent"); more than two classes are fitted one-vs-rest, within one epsilon. A fit of T steps has at most T
     coefficients that are not 0.
 
     Parameters

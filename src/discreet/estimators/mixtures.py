@@ -136,7 +136,7 @@ class PrivateSimplexClassifier(_OverSimplex, LogOddsClassifier):
     """Weighted vote of experts under differential privacy.
 
     minimize the mean logistic loss of log-odds sum_j coef_j x_j over weights coef_j >= 0 with feature_bound sum_j
-    coef_j = radius; more than two classes are fitted one-vs-rest, priced together. Weights are nonnegative, so
+    coef_j = radius; more than two classes are fitted one-vs-rest, within one epsilon. Weights are nonnegative, so
     a column cannot count against a class. To allow that, append the negated column.
 
     Parameters

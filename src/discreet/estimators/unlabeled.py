@@ -260,7 +260,9 @@ class PrivatePCA(TransformerMixin, UnlabeledModel):  # type: ignore[misc]
 
     n_components: int = parameter(2, "int", "Number of directions.")
     feature_bound: float = parameter(
-        1.0, "float", "Largest L2 norm of a row; longer rows are scaled down. A public choice."
+        1.0,
+        "float",
+        "Largest L2 norm of a row; longer rows are scaled down. Choose it without looking at the data.",
     )
     center: bool = parameter(
         True,

@@ -86,7 +86,7 @@ def evaluate(
     groups : ids of people, one per row; the guarantee then covers all rows of a person. None protects single rows,
         and is refused for a model that was fitted with groups.
     max_rows_per_group : how many rows of one person count, required with ``groups``; the noise grows by this factor.
-        A public choice. The rows that count are drawn for each person separately.
+        Choose it without looking at the data. The rows that count are drawn for each person separately.
     target_bounds : lowest and highest target, for regressors; None takes those of the model, of a pipeline's last step
         or of the model that a search chose.
     n_samples : public upper bound on the number of rows, under "add-remove-one".

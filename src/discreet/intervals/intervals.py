@@ -132,16 +132,16 @@ def coefficient_intervals(
     steps : Newton steps; None is 1 for the squared loss, where one is exact, and 3 for the logistic. If the starting
         model is so far off that the last step is still long, the intervals are infinite. More steps come nearer, but
         each takes part of epsilon.
-    levels : groups of columns of which one is 1 in every row, such as the levels of a category: ``schema.levels``, the
-        default for a model that was loaded with its schema. Together they add up to the intercept's column, so no
-        number of records determines all of their coefficients. The first of each group is left out as the reference,
-        and the others are differences from it; a row without any of them, such as a missing cell, counts as the
-        reference.
+    levels : groups of indicator columns, one of which is 1 in every row, such as the levels of a category:
+        ``schema.levels``, the default for a model that was loaded with its schema. Together they add up to the
+        intercept's column, so no number of records determines all of their coefficients. The first of each group is
+        left out as the reference, and the others are differences from it; a row without any of them, such as a missing
+        cell, counts as the reference.
     n_samples : public upper bound on the number of rows, under "add-remove-one".
     groups : ids of people, one per row; the guarantee then covers all rows of a person. None protects single rows.
         Required if the model was fitted with groups.
-    max_rows_per_group : how many rows of one person are used, required with ``groups``: a public choice. The noise
-        grows by this factor, and so does the allowance for similar rows of a person.
+    max_rows_per_group : how many rows of one person are used, required with ``groups``; chosen without looking at the
+        data. The noise grows by this factor, and so does the allowance for similar rows of a person.
     ledger : charged before anything private runs.
 
     Returns

@@ -231,7 +231,7 @@ class PrivateFTRL(PrivateStream):
     delta: float | None = exceeding("horizon", '0 is possible for "sampling"')
     _: KW_ONLY
     cost_bound: float = parameter(
-        1.0, "float", "Costs are clipped to [-cost_bound, cost_bound]. A public choice."
+        1.0, "float", "Costs are clipped to [-cost_bound, cost_bound]. Choose it without looking at the data."
     )
     method: str = parameter(
         "auto",

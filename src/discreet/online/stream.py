@@ -104,7 +104,7 @@ class StreamParameters(Charged):
         None,
         "int",
         "Protect all steps of a person together: at most this many of them count, later ones are null records, and "
-        "every step names its person with ``group=``. A public choice. None protects single steps.",
+        "every step names its person with ``group=``. None protects single steps.",
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from discreet.display.page import Bar, Page
 from discreet.privacy.events import Composed, Event
 from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.statement import promise_of
+from discreet.privacy.statement import plan_text, promise_of
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.file import Charge
@@ -84,7 +84,7 @@ def add_promise(page: Page, statement: PrivacyStatement) -> None:
     protected = _SUBJECTS.get(promise.unit, promise.unit)
     joint = " Each person may see what was computed for them alone." if promise.kind == "joint-dp" else ""
     page.text(
-        f"It protects {protected}. The promise compares any two tables that differ in this way: "
+        f"It protects {protected}. The guarantee compares any two tables that differ in this way: "
         f"{statement.relation}.{joint}"
     )
     lines = [
@@ -117,7 +117,7 @@ def add_details(page: Page, statement: PrivacyStatement) -> None:
 
 def statement_page(statement: PrivacyStatement, brief: bool = False) -> Page:
     """Make the page of a statement; ``brief`` folds all but the promise."""
-    page = Page("What this release promises", "Privacy statement")
+    page = Page("What this release guarantees", "Privacy statement")
     add_verdict(page, statement)
     add_promise(page, statement)
     with page.section("What must be true", folded=brief):
@@ -131,7 +131,7 @@ def statement_page(statement: PrivacyStatement, brief: bool = False) -> Page:
 def plan_page(plan: Stated) -> Page:
     """Make the page of a plan: nothing has run, nothing is charged."""
     page = Page("Plan")
-    page.verdict(f"Would promise {in_short(plan.guarantee)}.", f"{plan.mechanism}.")
+    page.verdict(f"Would guarantee {in_short(plan.guarantee)}.", f"{plan.mechanism}.")
     numbers = {
         name: value if isinstance(value, str) else f"{value:.4g}" for name, value in plan.noise.items()
     }
@@ -159,7 +159,10 @@ class ShowsPromise:
 
 
 class ShowsPlan:
-    """A plan's display in a notebook: what it would promise and its public numbers."""
+    """How a plan is printed, and displayed in a notebook: what it would guarantee and its public numbers."""
+
+    def __str__(self) -> str:
+        return plan_text(cast("Stated", self), {})
 
     def _repr_html_(self) -> str:
         return plan_page(cast("Stated", self)).fragment()
@@ -206,11 +209,11 @@ def ledger_page(ledger: Ledger) -> Page:
     )
     page.text(
         f"A charge is written before its release runs and stays if the run fails. Every epsilon on this page is at "
-        f"delta {ledger.delta:g}, the ledger's own, so it may differ from the one that was asked for. A release is "
+        f"delta {ledger.delta:g}, the ledger's own, so it may differ from the one that was requested. A release is "
         "named by the first letters of its digest."
     )
     with page.folded("What a further release can be, and how to check this page"):
-        page.text(f"{ledger.remaining().largest}.")
+        page.text(f"What would fit: {ledger.remaining().largest}.")
         page.text(f"Head of the chain when this page was written: {ledger.head}.")
         page.text(
             "discreet ledger show prints the same from the file, and checks every charge against the chain."
@@ -237,7 +240,7 @@ def add_budget(page: Page, ledger: Ledger) -> None:
         ]
     )
     if last and not empty:
-        page.text("Together, releases cost less than the sum of their prices.")
+        page.text("Together, several releases cost less than the sum of their epsilons.")
 
 
 def _further(ledger: Ledger, last: Sequence[Charge]) -> str:

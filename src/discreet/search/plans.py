@@ -288,7 +288,7 @@ class TriesPlan(ShowsPlan):
     def mechanism(self) -> str:
         return (
             f"best of a secret number of tries, {self.law.mean:.4g} expected; every try trains one of {len(self.fits)} "
-            "candidates drawn by lot and scores it on held-out records with noise"
+            "candidates, drawn at random, and scores it on held-out records with noise"
         )
 
     @property

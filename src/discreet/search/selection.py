@@ -128,7 +128,7 @@ class SearchParameters(Charged):
         None,
         "int",
         "Protect people, with ``fit(..., groups=ids)``: use at most this many rows of each, and hold out people "
-        "instead of rows. A public choice; the candidates' own must be None.",
+        "instead of rows. Choose it without looking at the data; the candidates' own must be None.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Price a tree of events: stateless accountants, and the tightest of them.
+"""Compute the privacy cost of a tree of events: stateless accountants, and the tightest of them.
 
 Every accountant returns an upper bound on delta at an epsilon, and on epsilon at a delta, for the whole event run
 adaptively. The base class handles inexact sampling and missing guarantees. Proofs: ``docs/proofs/composition.md``.
