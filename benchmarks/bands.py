@@ -24,6 +24,7 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks import additive
+from benchmarks.data import VARIABLE
 from discreet import Categorical, Numeric, PrivateAdditiveClassifier, PrivateAdditiveRegressor, Schema
 from discreet._typing import Array
 from discreet.additive import bands
@@ -275,7 +276,7 @@ def main() -> int:
         "Real tables that it was set on": [],
     }
     found: list[Iterator[Row]] = [generated(options.repeats)]
-    if options.splits and os.environ.get(additive.VARIABLE):
+    if options.splits and os.environ.get(VARIABLE):
         found += [real(APART, options.splits), real(SET_ON, options.splits)]
     for rows, made in zip(parts.values(), found, strict=False):
         for one in made:
