@@ -20,6 +20,7 @@ import discreet
 from discreet import card
 from discreet.cli import main
 from discreet.privacy.events import BoundedRange, Composed, Laplace
+from tests.privacy.ledger.test_locks import from_another_process
 
 posix = pytest.mark.skipif(os.name != "posix", reason="locks and permissions of POSIX systems")
 
@@ -53,17 +54,6 @@ def numbers(content, place):
 
 # -- ledgers --------------------------------------------------------------------------------------------------------
 
-TRY_TO_LOCK = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)
-try:
-    connection.execute("BEGIN IMMEDIATE")
-except sqlite3.OperationalError:
-    print("locked")
-else:
-    print("free")
-"""
-
 
 @posix
 def test_a_refused_write_keeps_the_lock_of_a_charge(tmp_path):
@@ -74,11 +64,9 @@ def test_a_refused_write_keeps_the_lock_of_a_charge(tmp_path):
     charging.execute("BEGIN IMMEDIATE")
     with pytest.raises((FileExistsError, card.CardError, ValueError)):
         card.save(model, path)
-    asked = subprocess.run(
-        [sys.executable, "-c", TRY_TO_LOCK, path], capture_output=True, text=True, check=True
-    )
+    asked = from_another_process(path)
     charging.close()
-    assert asked.stdout.strip() == "locked"
+    assert asked == "locked"
     assert ledger.history() == []
 
 

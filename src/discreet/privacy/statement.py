@@ -118,10 +118,6 @@ class PrivacyStatement:
             proofs=_cited(parts, event),
         )
 
-    def assuming(self, *facts: str) -> PrivacyStatement:
-        """Return the same statement with more assumptions."""
-        return replace(self, assumptions=(*self.assumptions, *facts))
-
     def paid_by(self, receipt: Receipt | None) -> PrivacyStatement:
         """Return the same statement with the charge that paid for the release; None without a ledger."""
         return replace(self, paid=receipt)

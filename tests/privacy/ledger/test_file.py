@@ -31,16 +31,6 @@ from discreet.privacy.ledger.ledger import BudgetExceeded, Ledger, LedgerError
 REPLACE_ONE = Neighboring.REPLACE_ONE
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "budget.ledger"
-
-
-@pytest.fixture
-def pure(path: Path) -> Ledger:
-    return Ledger(path, epsilon=1.0, delta=0.0)
-
-
 def edit(path: Path, *statements: str) -> None:
     """Change a ledger behind its back, as somebody with an SQLite shell could."""
     connection = sqlite3.connect(path)

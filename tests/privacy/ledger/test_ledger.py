@@ -42,16 +42,6 @@ from discreet.privacy.ledger.rules import MOST_VARIATES
 REPLACE_ONE = Neighboring.REPLACE_ONE
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "budget.ledger"
-
-
-@pytest.fixture
-def pure(path: Path) -> Ledger:
-    return Ledger(path, epsilon=1.0, delta=0.0)
-
-
 class TestOpening:
     def test_created_once_then_opened_with_or_without_its_cap(self, path: Path) -> None:
         first = Ledger(path, epsilon=1.5, delta=1e-6, neighboring="zero-out", adaptive=False)

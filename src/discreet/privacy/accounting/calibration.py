@@ -40,20 +40,6 @@ class Unattainable(ValueError):
     """No amount of noise of this kind meets the guarantee."""
 
 
-def calibrate_gaussian(guarantee: Guarantee) -> float:
-    """Return the smallest noise multiplier of one Gaussian release.
-
-    >>> round(calibrate_gaussian(Guarantee(1.0, 1 / 45000**2)), 5)
-    5.61163
-    """
-    if guarantee.delta == 0:
-        raise Unattainable(_needs_pure(guarantee))
-    noise_multiplier = 1.0 / gaussian_mu(guarantee.epsilon, guarantee.delta)
-    while float(gaussian_delta(guarantee.epsilon, 1.0 / noise_multiplier)) > guarantee.delta:
-        noise_multiplier *= 1 + 1e-14
-    return noise_multiplier
-
-
 def calibrate(
     make_event: Callable[[float], Event], guarantee: Guarantee, *, low: float = 1e-3, high: float = 1e7
 ) -> float:
