@@ -1,6 +1,6 @@
 """The automatic choice on dense rows of two classes beside every solver it could have taken.
 
-    python -m benchmarks.dense_choice [--splits 10] [--sets adult ...]
+    python -m benchmarks.dense_choice [--splits 10] [--sets adult ...] [--solvers newton ...]
 
 Cells are the sets of ``benchmarks.calibration`` and more, cut to a number of rows, and an epsilon. Sets on other splits
 of which rules were compared are counted apart from those that nobody looked at. No log loss of class shares is private:
@@ -19,7 +19,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -141,13 +141,21 @@ def choice(n_columns: int, n_rows: int, epsilon: float) -> str:
     return PrivateLogisticRegression(epsilon, DELTA).plan(n_rows, n_columns, 2).reason.split(",")[0]
 
 
-def cells_of(name: str, splits: int) -> list[dict[str, Any]]:
-    """Measure all cells of a set: the scores of every solver on every split."""
+def cells_of(
+    name: str, splits: int, solvers: Sequence[str], before: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Measure all cells of a set: the scores of these solvers on every split; those of others are kept from before."""
     X, y = load(name)
+    known = {(cell["rows"], cell["epsilon"]): cell["scores"] for cell in before}
     found = []
     for n_rows in (n for n in ROWS if n <= 0.8 * len(y)):
         for epsilon in EPSILONS:
-            cell = {solver: scores(X, y, n_rows, epsilon, solver, range(splits)) for solver in SOLVERS}
+            cell = {
+                solver: scores(X, y, n_rows, epsilon, solver, range(splits))
+                if solver in solvers
+                else np.array(known[n_rows, epsilon][solver])
+                for solver in SOLVERS
+            }
             shown = {solver: one.round(5).tolist() for solver, one in cell.items()}
             found.append(
                 {
@@ -284,6 +292,9 @@ def main() -> None:
     parser.add_argument(
         "--again", action="store_true", help="ask auto again and keep the fits of all solvers"
     )
+    parser.add_argument(
+        "--solvers", nargs="*", default=list(SOLVERS), choices=SOLVERS, help="keep the others"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     path = RESULTS.with_suffix(".json")
@@ -295,7 +306,7 @@ def main() -> None:
             for cell in kept[name]:
                 cell["auto"] = choice(n_columns, cell["rows"], cell["epsilon"])
         else:
-            kept[name] = cells_of(name, options.splits)
+            kept[name] = cells_of(name, options.splits, options.solvers, kept.get(name, []))
         path.write_text(json.dumps(kept) + "\n")
         RESULTS.write_text(report(kept), encoding="utf-8")
 

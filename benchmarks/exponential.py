@@ -24,8 +24,8 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.solvers.sampling import envelopes
-from discreet.solvers.sampling.centers import find_center
 from discreet.solvers.sampling.envelopes import Energy
+from discreet.solvers.sampling.expected_tries import find_center
 from discreet.solvers.sampling.exponential import ExponentialPlan, ExponentialSampling
 from discreet.solvers.sampling.localized import Localized, LocalizedPlan
 

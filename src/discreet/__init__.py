@@ -21,13 +21,11 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.description.quantiles import wide_grid as wide_grid
     from discreet.estimators.classifiers import PrivateLinearSVC as PrivateLinearSVC
     from discreet.estimators.classifiers import PrivateLogisticRegression as PrivateLogisticRegression
-    from discreet.estimators.components import PrivatePCA as PrivatePCA
     from discreet.estimators.erm import PrivateERM as PrivateERM
     from discreet.estimators.l1 import PrivateLasso as PrivateLasso
     from discreet.estimators.l1 import PrivateSparseLinearSVC as PrivateSparseLinearSVC
     from discreet.estimators.l1 import PrivateSparseLogisticRegression as PrivateSparseLogisticRegression
     from discreet.estimators.linear import NoiseWarning as NoiseWarning
-    from discreet.estimators.median import PrivateMedian as PrivateMedian
     from discreet.estimators.mixtures import PrivateSimplexClassifier as PrivateSimplexClassifier
     from discreet.estimators.mixtures import PrivateSimplexRegressor as PrivateSimplexRegressor
     from discreet.estimators.pipelines import SchemaEncoder as SchemaEncoder
@@ -37,6 +35,8 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.estimators.regressors import PrivatePoissonRegressor as PrivatePoissonRegressor
     from discreet.estimators.regressors import PrivateQuantileRegressor as PrivateQuantileRegressor
     from discreet.estimators.regressors import PrivateRidge as PrivateRidge
+    from discreet.estimators.unlabeled import PrivateMedian as PrivateMedian
+    from discreet.estimators.unlabeled import PrivatePCA as PrivatePCA
     from discreet.evaluation.evaluate import evaluate as evaluate
     from discreet.intervals.intervals import coefficient_intervals as coefficient_intervals
     from discreet.losses.row_gradients import GradientLoss as GradientLoss

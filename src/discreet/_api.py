@@ -12,10 +12,8 @@ _MODULES = {
         "wide_grid",
     ),
     "discreet.estimators.classifiers": ("PrivateLinearSVC", "PrivateLogisticRegression"),
-    "discreet.estimators.components": ("PrivatePCA",),
     "discreet.estimators.erm": ("PrivateERM",),
     "discreet.estimators.l1": ("PrivateLasso", "PrivateSparseLinearSVC", "PrivateSparseLogisticRegression"),
-    "discreet.estimators.median": ("PrivateMedian",),
     "discreet.estimators.mixtures": ("PrivateSimplexClassifier", "PrivateSimplexRegressor"),
     "discreet.estimators.pipelines": ("SchemaEncoder", "check_pipeline"),
     "discreet.estimators.regressors": (
@@ -26,6 +24,7 @@ _MODULES = {
         "PrivateRidge",
     ),
     "discreet.estimators.linear": ("NoiseWarning",),
+    "discreet.estimators.unlabeled": ("PrivateMedian", "PrivatePCA"),
     "discreet.evaluation.evaluate": ("evaluate",),
     "discreet.intervals.intervals": ("coefficient_intervals",),
     "discreet.losses.row_gradients": ("GradientLoss",),

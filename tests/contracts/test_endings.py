@@ -44,7 +44,7 @@ from discreet.solvers import base
 from discreet.solvers.minimizers import constrained, entropic, lbfgs_newton, minimizer
 from discreet.solvers.minimizers.constrained import minimize_over, smallest_distance
 from discreet.solvers.minimizers.minimizer import Objective, minimize
-from discreet.solvers.sampling.centers import find_center
+from discreet.solvers.sampling.expected_tries import find_center
 from discreet.solvers.vertices.simplex_sampling import SimplexSampling
 
 BOUNDS = Bounds(1.0, intercept=False)

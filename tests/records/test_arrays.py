@@ -16,8 +16,7 @@ from discreet import PrivateLogisticRegression, insecure_noise
 from discreet.losses import HuberHinge, HuberRegression, Logistic, Softmax
 from discreet.records import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.solvers.class_sums import focused_rows
-from discreet.solvers.class_sums.mechanism import split
+from discreet.solvers.class_sums.mechanism import focused_part, log_lengths, split
 
 LOSSES = [Logistic(), HuberHinge(0.5), HuberRegression(0.3), Softmax(4)]
 BOUNDS = [Bounds(1.0, intercept=True), Bounds(0.7, intercept=False)]
@@ -286,11 +285,11 @@ def test_norms_of_class_sums_see_entries_that_are_stored_twice(kind):
     dense = ArrayRecords(np.array([[1.6, 0.0, 0.3], [0.0, -2.0, 0.0]]), [1.0, -1.0], Bounds(10.0))
     records = ArrayRecords(doubled(kind), [1.0, -1.0], Bounds(10.0))
     weights = np.array([1.0, 3.0, 2.0])
-    parts = [focused_rows.focused_part(one, weights) for one in (records, dense)]
+    parts = [focused_part(one, weights) for one in (records, dense)]
     focused, expected = (part.dense(slice(None)) * part.scales[:, None] for part in parts)
     np.testing.assert_allclose(np.linalg.norm(focused, axis=1), 1.0 - 35 * 2.0**-52, rtol=1e-15)
     np.testing.assert_allclose(focused, expected, rtol=1e-15)
-    lengths = [focused_rows.log_lengths(one, 1.0) for one in (records, dense)]
+    lengths = [log_lengths(one, 1.0) for one in (records, dense)]
     np.testing.assert_allclose(*lengths, rtol=1e-14)
     parts = [split(one, 0.25, Bounds(1.0, intercept=False)) for one in (records, dense)]
     sums = [part.weighted_sum(np.array([1.0, 0.0])) for part in parts]

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from discreet.losses import CappedLogistic, CappedSoftmax, HuberHinge, HuberRegression, Logistic, Softmax
 from discreet.records import ArrayRecords, gradient_rounding
 from discreet.records.bounds import Bounds, gamma, worst_additions
-from discreet.solvers.class_sums import focused_rows
+from discreet.solvers.class_sums.mechanism import clipped_scores
 from discreet.solvers.vertices import paced_walk
 
 CAPPED = [CappedLogistic(0.6), CappedSoftmax(3, 0.4)]
@@ -204,7 +204,7 @@ class Given:
         lambda given: paced_walk.along(
             given, SimpleNamespace(derivative=lambda y, t: -np.ones_like(t)), 0, 0, 2.0**60
         ),
-        lambda given: focused_rows.clipped_scores(given, np.zeros((1, 2)), 2.0**60),
+        lambda given: clipped_scores(given, np.zeros((1, 2)), 2.0**60),
     ],
     ids=["derivatives", "along", "scores"],
 )

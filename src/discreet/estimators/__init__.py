@@ -1,11 +1,9 @@
 """Private models with the scikit-learn interface: classifiers, regressors, a median, components, encoders."""
 
 from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from discreet.estimators.components import PrivatePCA
 from discreet.estimators.erm import PrivateERM
 from discreet.estimators.l1 import PrivateLasso, PrivateSparseLinearSVC, PrivateSparseLogisticRegression
 from discreet.estimators.linear import NoiseWarning, PrivateLinearModel
-from discreet.estimators.median import PrivateMedian
 from discreet.estimators.mixtures import PrivateSimplexClassifier, PrivateSimplexRegressor
 from discreet.estimators.pipelines import SchemaEncoder
 from discreet.estimators.regressors import (
@@ -16,6 +14,7 @@ from discreet.estimators.regressors import (
     PrivateRidge,
 )
 from discreet.estimators.rehearsal import Forecast, simulate
+from discreet.estimators.unlabeled import PrivateMedian, PrivatePCA
 
 __all__ = [
     "Forecast",

@@ -18,9 +18,16 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.solvers.class_sums import focused_rows, refocused
+from discreet.solvers.class_sums import refocused
 from discreet.solvers.class_sums.column_evidence import column_sizes, leans, water_filling
-from discreet.solvers.class_sums.mechanism import CONSTANT
+from discreet.solvers.class_sums.mechanism import (
+    CONSTANT,
+    capped_residuals,
+    clipped_scores,
+    focused_part,
+    log_lengths,
+    split_sums,
+)
 from discreet.solvers.class_sums.refocused import (
     CAP,
     RefocusedPlan,
@@ -70,7 +77,7 @@ def test_focused_rows_have_norm_one_and_are_their_own(make):
     null = np.arange(50) == 5
     weights = np.array([1.0, 0.0, 3.0, 1e-3, 2.0, 0.5])
     bounds = Bounds(1.0, True)
-    found = focused_rows.focused_part(ArrayRecords(make(X), np.ones(50), bounds, null), weights)
+    found = focused_part(ArrayRecords(make(X), np.ones(50), bounds, null), weights)
     rows = found.dense(slice(None)) * found.scales[:, None]
     expected = X * weights
     norms = np.linalg.norm(expected, axis=1)
@@ -79,7 +86,7 @@ def test_focused_rows_have_norm_one_and_are_their_own(make):
     assert np.allclose(rows, expected, atol=1e-12)
     assert np.linalg.norm(rows, axis=1).max() <= 1
     order = rng.permutation(50)[:31]
-    part = focused_rows.focused_part(ArrayRecords(make(X[order]), np.ones(31), bounds, null[order]), weights)
+    part = focused_part(ArrayRecords(make(X[order]), np.ones(31), bounds, null[order]), weights)
     assert np.array_equal(part.dense(slice(None)) * part.scales[:, None], rows[order])
 
 
@@ -92,9 +99,9 @@ def test_null_records_add_nothing_to_any_sum():
     rest = ArrayRecords(X[8:], y[8:], problem.bounds)
     weights, theta = rng.random(5), rng.normal(size=6)
     for question, arguments in (
-        (focused_rows.log_lengths, (1.0,)),
-        (focused_rows.clipped_scores, (rng.normal(size=(6, 2)), 3.0)),
-        (focused_rows.capped_residuals, (weights, Logistic(), theta, CAP)),
+        (log_lengths, (1.0,)),
+        (clipped_scores, (rng.normal(size=(6, 2)), 3.0)),
+        (capped_residuals, (weights, Logistic(), theta, CAP)),
     ):
         assert np.allclose(question(all_rows, *arguments), question(rest, *arguments), atol=1e-12)
 
@@ -112,11 +119,11 @@ def test_residual_sums_move_as_far_as_declared(relation):
     theta = np.array([3.0, 0, 0, 0, 0, 0])
     first, other = one_record([1.0, 0, 0, 0, 0], -1.0, problem), one_record([-1.0, 0, 0, 0, 0], -1.0, problem)
     arguments = np.ones(5), Logistic(), theta, CAP
-    change = focused_rows.capped_residuals(first, *arguments)
+    change = capped_residuals(first, *arguments)
     if relation is Neighboring.REPLACE_ONE:
         other = one_record([1.0, 0, 0, 0, 0], 1.0, problem)
         theta[0] = 0.0
-        change = change - focused_rows.capped_residuals(other, *arguments)
+        change = change - capped_residuals(other, *arguments)
     declared = plan.weighted_sums("sums of residuals", CAP).sensitivity.value
     assert 0.95 <= np.linalg.norm(change) / declared <= 1
     assert np.linalg.norm(change) > plan.weighted_sums("sums of residuals", CAP / 2).sensitivity.value
@@ -125,7 +132,7 @@ def test_residual_sums_move_as_far_as_declared(relation):
 def turned(record, weights):
     """The totals and differences that one record adds."""
     factors = np.outer(weights, np.ones(2))
-    return focused_rows.split_sums(record, np.ones(5), factors, 0.0)[:, :-1].ravel()
+    return split_sums(record, np.ones(5), factors, 0.0)[:, :-1].ravel()
 
 
 @pytest.mark.parametrize("relation", [Neighboring.ADD_REMOVE_ONE, Neighboring.ZERO_OUT])
@@ -189,13 +196,13 @@ def test_lengths_and_means_move_as_far_as_declared(relation):
         one_record([2.0**-20, 0, 0, 0, 0], 1.0, problem),
     )
     replaced = relation is Neighboring.REPLACE_ONE
-    change = focused_rows.log_lengths(long, 1.0) - (focused_rows.log_lengths(short, 1.0) if replaced else 0)
+    change = log_lengths(long, 1.0) - (log_lengths(short, 1.0) if replaced else 0)
     assert 0.95 <= abs(change[0]) / plan.lengths().sensitivity.value <= 1
     matrix = 100.0 * np.eye(6, 2)
     up, down = one_record([1.0, 1, 0, 0, 0], 1.0, problem), one_record([-1.0, -1, 0, 0, 0], 1.0, problem)
-    change = focused_rows.clipped_scores(up, matrix, refocused._LONGEST)
+    change = clipped_scores(up, matrix, refocused._LONGEST)
     if replaced:
-        change = change - focused_rows.clipped_scores(down, matrix, refocused._LONGEST)
+        change = change - clipped_scores(down, matrix, refocused._LONGEST)
     declared = plan.means("means of leans and residuals", 2, 100.0).sensitivity.value
     assert 0.95 <= np.linalg.norm(change) / declared <= 1
 
@@ -205,10 +212,10 @@ def test_signed_rows_are_split_before_they_are_summed():
     problem = problem_of()
     sums = plan_of(problem).sums("sums of the classes")
     opposite = [one_record([sign, 0, 0, 0, 0], 1.0, problem) for sign in (1.0, -1.0)]
-    moved = [focused_rows.split_sums(rows, np.ones(5), np.eye(2), CONSTANT) for rows in opposite]
+    moved = [split_sums(rows, np.ones(5), np.eye(2), CONSTANT) for rows in opposite]
     distance = np.linalg.norm(moved[0] - moved[1])
     assert 0.95 <= distance / sums.gaussian.sensitivity.value <= 1
-    whole = [focused_rows.focused_part(rows, np.ones(5)).weighted_sum([1.0]) for rows in opposite]
+    whole = [focused_part(rows, np.ones(5)).weighted_sum([1.0]) for rows in opposite]
     assert np.linalg.norm(whole[0] - whole[1]) > 1.9
 
 
@@ -222,7 +229,7 @@ def test_sums_of_split_rows_are_those_of_each_row_by_itself(make, signed, n_clas
     labels = np.where(codes == 1, 1.0, -1.0) if n_classes == 2 else codes
     weights, factors = rng.random(6), rng.normal(size=(2, n_classes))
     records = ArrayRecords(make(X), labels, Bounds(1.0, True), null)
-    found = focused_rows.split_sums(records, weights, factors, CONSTANT)
+    found = split_sums(records, weights, factors, CONSTANT)
     expected = np.zeros((2, 13))
     for row, code in zip(X[~null] * weights, codes[~null], strict=True):
         row = row / max(np.linalg.norm(row), 1e-300)

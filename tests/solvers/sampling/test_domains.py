@@ -21,8 +21,8 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.sets import Box, GroupedL1Ball, L1Ball, Simplex
 from discreet.solvers.sampling import envelopes
-from discreet.solvers.sampling.centers import find_center
 from discreet.solvers.sampling.domains import Domain, check_exact, plane
+from discreet.solvers.sampling.expected_tries import find_center
 from discreet.solvers.sampling.exponential import ExponentialSampling
 from discreet.solvers.sampling.localized import Localized
 

@@ -22,9 +22,8 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.sets import GroupedL1Ball, L2Ball
 from discreet.solvers.sampling import envelopes
-from discreet.solvers.sampling.centers import find_center
 from discreet.solvers.sampling.envelopes import Energy, energy_range, value_rounding
-from discreet.solvers.sampling.expected_tries import log_tries
+from discreet.solvers.sampling.expected_tries import find_center, log_tries
 from discreet.solvers.sampling.exponential import ExponentialSampling
 
 pytestmark = pytest.mark.slow

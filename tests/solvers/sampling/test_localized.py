@@ -19,8 +19,8 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.sets import L2Ball
 from discreet.solvers.sampling import envelopes
-from discreet.solvers.sampling.centers import find_center
 from discreet.solvers.sampling.envelopes import Energy
+from discreet.solvers.sampling.expected_tries import find_center
 from discreet.solvers.sampling.exponential import ExponentialSampling
 from discreet.solvers.sampling.localized import Localized
 

@@ -18,6 +18,7 @@ from discreet.records.bounds import Bounds
 from discreet.records.clipped_rows import of_predictions
 from discreet.records.partitioned import LocalParts, PartitionedRecords
 from discreet.solvers.second_order import margins
+from discreet.solvers.second_order.coordinates import NoisyMoments
 from discreet.solvers.second_order.margins import (
     KNOTS,
     MARGIN_SIZES,
@@ -26,7 +27,9 @@ from discreet.solvers.second_order.margins import (
     calibrated_scale,
     class_histogram,
     default_scale,
+    leaning,
     mean_prediction,
+    rare_lean,
 )
 from discreet.solvers.second_order.newton import NoisyNewton, count_weight
 
@@ -365,6 +368,56 @@ def test_the_mean_prediction_is_read_off_a_second_moment(clipped):
     assert zero[0] == theta[-1]
     singular = mean_prediction(reshaped.T @ reshaped, np.zeros((5, 5)), theta)
     assert np.isfinite(singular).all()
+
+
+def moments(v, stddev=0.0):
+    return NoisyMoments(v.T @ v, np.zeros(v.shape[1]), stddev, 0.0)
+
+
+def test_only_a_rare_class_is_expected_away_from_the_mean_row():
+    row = np.array([0.6, 0.8])
+    assert not rare_lean(0.02, row).any()
+    assert not rare_lean(0.5, row).any()
+    assert rare_lean(0.001, row) == pytest.approx(-row / 0.07)
+    assert rare_lean(0.999, row) == pytest.approx(row / 0.07)  # the first class is the rare one
+    assert rare_lean(0.015, 3 * row) == pytest.approx(-0.5 * row / 0.07)
+    assert not rare_lean(0.001, np.zeros(2)).any()
+
+
+def test_leaning_moves_no_mean_and_less_where_noise_hides_it():
+    rng = np.random.default_rng(7)
+    v = np.hstack([rng.normal(size=(5_000, 4)) * 0.1 + 0.5, np.ones((5_000, 1))])
+    look, theta = (v.T @ v, np.eye(5)), rng.normal(size=5)
+    moved = leaning(theta, 0.001, 5_000, 1.0, moments(v), look) - theta
+    assert (v @ moved).mean() == pytest.approx(0.0, abs=1e-9)
+    assert np.corrcoef(v @ moved, v[:, :4].sum(axis=1))[0, 1] < -0.99
+    assert leaning(theta, 0.3, 5_000, 1.0, moments(v), look) == pytest.approx(theta)
+    noisy = leaning(theta, 0.001, 5_000, 1.0, moments(v, 5_000.0), look) - theta
+    assert 0 < np.linalg.norm(noisy) < 0.02 * np.linalg.norm(moved)
+    first = moments(v)  # a single look: its noise would be in both
+    assert (leaning(theta, 0.001, 5_000, 1.0, first, (first.second, np.eye(5))) == theta).all()
+
+
+@pytest.mark.parametrize("solver", ["newton", "discriminant"])
+def test_a_handful_of_records_unlike_the_others_is_ranked_first(solver):
+    """Ten records of 2,000 are in the rare class: noise hides their sum, and nothing but the mean row tells them."""
+    rng = np.random.default_rng(0)
+    common, rare = np.eye(20)[0], np.eye(20)[1]
+    y = np.zeros(6_000, dtype=int)
+    y[rng.choice(2_000, 10, replace=False)] = 1
+    y[2_000:2_200] = 1
+    X = np.abs(0.05 * rng.normal(size=(6_000, 20))) + np.where(
+        y[:, None] == 1, 0.3 * common + 0.3 * rare, 0.8 * common
+    )
+    areas = []
+    for seed in range(5):
+        with insecure_noise(seed):
+            model = PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1], solver=solver).fit(
+                X[:2_000], y[:2_000]
+            )
+        z, held = model.decision_function(X[2_000:]), y[2_000:]
+        areas.append((z[held == 1][:, None] > z[held == 0]).mean())
+    assert np.mean(areas) > 0.9
 
 
 def test_sizes_of_classes_are_released_only_where_they_help():

@@ -14,13 +14,14 @@ the contrast, because its noise is known.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from discreet import _checks
 from discreet._checks import ParameterError
@@ -46,7 +47,7 @@ from discreet.solvers.gradients.descent import (
     noisy_mean_gradient,
 )
 from discreet.solvers.second_order.coordinates import mapped
-from discreet.solvers.second_order.margins import class_shares
+from discreet.solvers.second_order.margins import class_shares, rare_lean, rareness
 
 _SEEN = 3.0  # standard deviations of noise that a column's size must exceed to be used
 _LEAST_RIDGE = 1300.0  # over the noise variance of a mean; below this, the choice of ridge follows the noise
@@ -54,6 +55,8 @@ _RIDGES = 1e-12, 10.0  # moments sum to 1: the smallest ridge has no effect, the
 _RIDGES_PER_DECADE = 4
 # Standard deviation of a class's share of the sum of all rows, about its share of the records.
 _UNEQUAL = 0.05
+# Of scores away from the mean row, towards a rare class; and the least gap that is expected of such scores.
+_LEANING, _EXPECTED = 1.5, 0.4
 _SHRUNK = 0.9  # if at most this fraction of the constants is left, rows are longer than the bound
 
 
@@ -100,6 +103,9 @@ def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
         gaps.append(covariance / (share * (1 - share)))
     matrix = np.stack(found, axis=1)
     mean = np.where(seen, row, 0.0)
+    if n_classes == 2:
+        matrix[:, 0] += _LEANING * rare_lean(float(shares[1]), mean)
+        gaps[0] = max(gaps[0], _EXPECTED * rareness(float(shares[1])))
     if n_classes == 2 and sums.left < _SHRUNK:
         # The constant of rows longer than the bound shrinks with their length, so the subtracted mean must too.
         matrix = matrix - np.outer(mean, mean @ matrix) / max(float(mean @ mean), 1e-300)
@@ -194,7 +200,8 @@ _SIGNAL = 20.0  # up to which the first one holds, for several classes always
 _CONSTANTS = CONSTANT, 2 * CONSTANT, 4 * CONSTANT
 _BLURRED = 0.1  # largest noise in a class share, unless the constant is the largest
 _STEEPEST = 1.0  # largest initial slope
-_LEAST_SLOPE = 0.05  # the direction points from the first class to the second
+_SMALL = 0.5  # from such slopes on, nothing is known of what the cap adds to the gradient
+_LEAST_SLOPE = 0.02  # the direction points from the first class to the second
 
 
 @dataclass(frozen=True)
@@ -361,12 +368,32 @@ class NoisyDiscriminantPlan(base.Plan):
         along = mapped(rows, matrix, self.scores.bounds.feature_norm)
         release = self.release(float(np.linalg.norm(matrix)))
         noisy_gradient = noisy_mean_gradient([along], self.field, release, entropy, problem.n_samples)
-        reached = self.descent.run(self.start(found)[None], noisy_gradient, progress)[0]
+        start = self.start(found)
+        likely = problem.loss.n_outputs == 1 and len(start) == 2 and "likelihood" in problem.loss.proved_for
+        gradient = partial(self.even, noisy_gradient) if likely else noisy_gradient
+        reached = self.descent.run(start[None], gradient, progress)[0]
+        if likely:
+            stddev = (
+                release.noise.effective_stddev / problem.n_samples * math.sqrt(self.descent.accumulated())
+            )
+            reached = trusted(reached, start, stddev)
         if problem.loss.n_outputs == 1:
-            reached[0] = max(reached[0], _LEAST_SLOPE)
+            reached[0] = max(reached[0], _LEAST_SLOPE, _EXPECTED * rareness(float(found.shares[1])))
         theta = (matrix @ reached)[None]
         joint = problem.loss.n_outputs > 1
         return base.Release(centered(theta) if joint else theta, entropy.secure)
+
+    def even(self, noisy_gradient: Callable[[Array], Array], point: Array) -> Array:
+        """Return the noisy gradient at a point, without what the cap adds to that of the constant if chances are right.
+
+        A rare class loses more to the cap than the other one. It is known how much if the slope is 0.
+        """
+        slope, constant = point[0]
+        cap, chance = self.field.lipschitz, float(expit(constant))
+        pull = (1 - chance) * min(chance, cap) - chance * min(1 - chance, cap)
+        gradient = noisy_gradient(point)
+        gradient[0, -1] -= pull * max(0.0, 1 - abs(slope) / _SMALL)
+        return gradient
 
     def matrix(self, found: Directions) -> Array:
         """Return the matrix whose columns are directions of centered scores, and the constant."""
@@ -393,6 +420,21 @@ class NoisyDiscriminantPlan(base.Plan):
             shares = np.log(found.shares)
             start[-1] = shares - shares.mean() if start.ndim == 2 else shares[1] - shares[0]
         return start
+
+
+def trusted(reached: Array, start: Array, stddev: float) -> Array:
+    """Return slope and constant without what noise of this ``stddev`` may explain.
+
+    A slope counts by how far it is above one standard deviation, in full from two. Where it does not count the constant
+    goes half of its way from the class shares.
+
+    >>> start = np.array([0.0, -2.0])
+    >>> trusted(np.array([0.1, -2.2]), start, 0.1), trusted(np.array([0.3, -2.2]), start, 0.1)
+    (array([ 0. , -2.1]), array([ 0.3, -2.2]))
+    """
+    share = min(1.0, max(0.0, float(reached[0]) / max(stddev, 1e-300) - 1))
+    constant = start[1] + (0.5 + 0.5 * share) * (reached[1] - start[1])
+    return np.array([share * reached[0], constant])
 
 
 def _n_classes(problem: Problem) -> int:

@@ -36,9 +36,17 @@ from discreet.records.bounds import (
 )
 from discreet.solvers import base
 from discreet.solvers.base import gradient_mechanism
-from discreet.solvers.class_sums import focused_rows
 from discreet.solvers.class_sums.column_evidence import ColumnEvidence
-from discreet.solvers.class_sums.mechanism import ClassSumsMechanism, NoisyClassSums
+from discreet.solvers.class_sums.mechanism import (
+    ClassSumsMechanism,
+    NoisyClassSums,
+    capped_residuals,
+    clipped_scores,
+    length_of,
+    log_lengths,
+    row_error,
+    split_sums,
+)
 from discreet.solvers.gradients.descent import capped, centered, noisy_sum, project
 from discreet.solvers.second_order.coordinates import mapped
 
@@ -261,7 +269,7 @@ class RefocusedPlan(base.Plan):
         return ClassSumsMechanism(
             *(self.problem.n_samples, columns, n_classes(self.problem), 1.0),
             *(self.record_guarantee.neighboring, self._noises[name]),
-            focused_rows.row_error(columns),
+            row_error(columns),
         )
 
     def weighted_sums(self, name: str, largest: float, weight_error: float = 0.0) -> GaussianMechanism:
@@ -278,7 +286,7 @@ class RefocusedPlan(base.Plan):
     def _rounding(self, largest: float, weight_error: float = 0.0) -> float:
         n, columns = self.problem.n_samples, _n_columns(self.problem)
         rounding = gradient_rounding(Linear(largest), n, columns, 1.0, 0.0)
-        return rounding + n * (largest * focused_rows.row_error(columns) + weight_error)
+        return rounding + n * (largest * row_error(columns) + weight_error)
 
     def means(self, name: str, n_directions: int, size: float) -> GaussianMechanism:
         """The sum of clipped scores along directions; the longest has norm ``size``."""
@@ -353,9 +361,7 @@ class RefocusedPlan(base.Plan):
             error = loss.smoothness * gamma(columns + 64) * (size + 1)
             error += loss.evaluation_error * UNIT_ROUNDOFF * loss.lipschitz
             mechanism = self.weighted_sums(name, CAP, error)
-            exact = rows.sum_rows(
-                focused_rows.capped_residuals, evidence.weights, self.problem.loss, theta, CAP
-            )
+            exact = rows.sum_rows(capped_residuals, evidence.weights, self.problem.loss, theta, CAP)
             noisy = mechanism.release(exact, entropy) / n
             other, mean = evidence.residual_direction(noisy, (mechanism.stddev / n) ** 2)
             both = np.column_stack([directions, other])
@@ -368,8 +374,8 @@ class RefocusedPlan(base.Plan):
     def _length(self, rows: Records, entropy: Entropy) -> float:
         """Release a typical length of rows, in units of their bound; 1 if noise hides it."""
         n, release = self.problem.n_samples, self.lengths()
-        mean = float(release.release(rows.sum_rows(focused_rows.log_lengths, self._bound), entropy)[0]) / n
-        return focused_rows.length_of(mean**3 / (mean**2 + 4 * (release.stddev / n) ** 2))
+        mean = float(release.release(rows.sum_rows(log_lengths, self._bound), entropy)[0]) / n
+        return length_of(mean**3 / (mean**2 + 4 * (release.stddev / n) ** 2))
 
     @property
     def _bound(self) -> float:
@@ -383,7 +389,7 @@ class RefocusedPlan(base.Plan):
 
         def summed(name: str, weights: Array) -> NoisyClassSums:
             sums = self.sums(name)
-            exact = rows.sum_rows(focused_rows.split_sums, weights, classes, sums.constant)
+            exact = rows.sum_rows(split_sums, weights, classes, sums.constant)
             return sums.noisy(exact, entropy)
 
         evidence = ColumnEvidence(summed("sums of the classes", np.ones(columns)), n)
@@ -401,7 +407,7 @@ class RefocusedPlan(base.Plan):
         factor = (0.5 / difference) ** 2 + (left / total) ** 2
         evidence.refocus(factor * gaussian.stddev**2, self.max_columns)
         factors = np.array([[total, total], [-difference, difference]])
-        exact = rows.sum_rows(focused_rows.split_sums, evidence.weights, factors, 0.0)[:, :-1]
+        exact = rows.sum_rows(split_sums, evidence.weights, factors, 0.0)[:, :-1]
         noisy = gaussian.release(exact.ravel(), entropy).reshape(2, 2, columns) / n
         totals, differences = noisy[0] / total, noisy[1] / difference
         variance = (gaussian.stddev / n) ** 2
@@ -440,7 +446,7 @@ class RefocusedPlan(base.Plan):
                 scale = max(1.0, math.hypot(length * self._bound, 1.0) / self._norm)
             matrix = np.vstack([scale * matrix, -scale * means])
         release = self.means(f"means of {name}", n_directions, float(np.linalg.norm(matrix, axis=0).max()))
-        sums = release.release(rows.sum_rows(focused_rows.clipped_scores, matrix, _LONGEST), entropy) / n
+        sums = release.release(rows.sum_rows(clipped_scores, matrix, _LONGEST), entropy) / n
         noise = (release.stddev / n) ** 2
         if problem.bounds.intercept:
             matrix[-1] -= scale * sums * sums**2 / (sums**2 + noise)

@@ -41,9 +41,9 @@ from discreet.solvers.certificates import (
     with_bounded_labels,
 )
 from discreet.solvers.sampling import envelopes, expected_tries
-from discreet.solvers.sampling.centers import find_center, most_passes
 from discreet.solvers.sampling.domains import Domain, check_exact, domain_of
 from discreet.solvers.sampling.envelopes import Energy, Limit, Shape, energy_range
+from discreet.solvers.sampling.expected_tries import find_center, most_passes
 
 Method = Literal["auto", "rejection", "grid"]
 

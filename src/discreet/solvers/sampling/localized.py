@@ -39,9 +39,9 @@ from discreet.solvers.certificates import (
 from discreet.solvers.minimizers.minimizer import Objective, Optimizer, minimize, minimizer_norm
 from discreet.solvers.perturbation.output import OutputPerturbation, OutputPerturbationPlan
 from discreet.solvers.sampling import expected_tries
-from discreet.solvers.sampling.centers import most_passes, tilted_minimum
 from discreet.solvers.sampling.domains import Domain, check_exact, domain_of
 from discreet.solvers.sampling.envelopes import Shape, value_rounding
+from discreet.solvers.sampling.expected_tries import most_passes, tilted_minimum
 from discreet.solvers.sampling.exponential import envelope_of, refuse_problem, shape_of, wait_for_tick
 
 # Noise in a raw prediction after the first stage; the second stage removes most of it.

@@ -351,7 +351,7 @@ class NoisyNewtonPlan(base.Plan):
                 found = across(found, shape.matrix.T @ sum_of_rows(*look))
             share = learned(found, stddev**2 * accumulated)
             default = min(1.0, _SURE * share) * default_scale(self.field, self.signal)
-            theta[0] = calibrated(problem, self.margins, rows, theta[0], default, seen.second, look, entropy)
+            theta[0] = calibrated(problem, self.margins, rows, theta[0], default, seen, look, entropy)
         return base.Release(theta, entropy.secure)
 
     def reshaping(self, noisy: NoisyMoments, bound: float | None = None) -> Reshaping:
