@@ -68,9 +68,10 @@ chart.mark_circle(size=80, color="#0072B2").encode(
 )
 
 # %% [markdown]
-# A guess that is ten times too wide does little harm, because the solver clips residuals. With one
-# that is a thousand times too wide, nothing is left but noise. If not even the order of magnitude
-# is public, spend some budget on the bounds.
+# A guess that is ten times too wide even beats the released bounds here: it uses no budget and cuts
+# off no values, and the solver clips residuals anyway. With a guess that is a thousand times too
+# wide, nothing is left but noise. So guess generously if the order of magnitude is public, and
+# spend budget on bounds if it is not.
 
 # %%
 mean = table.groupby("bounds")["error"].mean()

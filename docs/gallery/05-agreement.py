@@ -1,5 +1,5 @@
 # %% [markdown]
-# Boosting made private by voting
+# # Boosting made private by voting
 #
 # Gradient boosting has no private solver of its own, but it can be made private by voting. Many
 # boosted models (*teachers*) are trained on disjoint parts of the records and vote on public rows.

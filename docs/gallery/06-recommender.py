@@ -1,5 +1,5 @@
 # %% [markdown]
-# A recommender that stores no user
+# # A recommender that stores no user
 #
 # Item factors are released with noise that hides every user. Recommendations for a user are then
 # computed from these factors and that user's own ratings, on the user's device if you like.

@@ -369,25 +369,26 @@ def foreign_parts(solver: str | Solver | None, inside: object = None, loss: obje
     facts = []
     if loss is not None and _foreign(loss):
         facts.append(
-            f"loss not from discreet ({_named(loss)}): its bounds and what it claims to be proved are believed (given "
-            "by the user)"
+            f"loss not from discreet ({_named(loss)}): its bounds and the theorems that it claims are assumed to "
+            "hold (given by the user)"
         )
     found = None if solver is None else resolve(solver)
     if found is not None and _foreign(found):
         facts.append(
-            f"solver not from discreet ({_named(found)}): its event and its noise are believed (given by the user)"
+            f"solver not from discreet ({_named(found)}): its event and its noise are assumed to be right (given by "
+            "the user)"
         )
     if callable(optimizer := getattr(found, "optimizer", None)):
         facts.append(
             f"optimizer not from discreet ({_named(optimizer)}): what it finds is checked; that it ends on all data, "
-            "shows nothing and keeps nothing is believed (given by the user)"
+            "shows nothing and keeps nothing is assumed (given by the user)"
         )
     while isinstance(inside, BallIntersection) and not _foreign(inside):
         inside = inside.base
     if inside is not None and _foreign(inside):
         facts.append(
-            f"set not from discreet ({_named(inside)}): its radius, diameter, vertices and projections are believed "
-            "(given by the user)"
+            f"set not from discreet ({_named(inside)}): its radius, diameter, vertices and projections are assumed to "
+            "be right (given by the user)"
         )
     return tuple(facts)
 
@@ -419,7 +420,7 @@ def check_unit(model: Any, groups: Any) -> None:
 
 
 NOT_CHECKED = (
-    "not checked: how columns were scaled and chosen; private rows must not decide it (given by the user)"
+    "not checked: columns were scaled and chosen without looking at the private rows (given by the user)"
 )
 BY_SCHEMA = (
     "columns were scaled and chosen by a schema, made without looking at the private data (given by the user)"

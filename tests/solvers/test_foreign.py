@@ -56,7 +56,7 @@ def foreign(statement):
 def test_a_solver_of_the_users_is_named():
     (fact,) = foreign(logistic(solver=Mine()).fit(X, Y).privacy_)
     assert fact.startswith("solver not from discreet (")
-    assert "Mine): its event and its noise are believed" in fact
+    assert "Mine): its event and its noise are assumed to be right" in fact
 
 
 def test_a_registered_solver_is_named_too():
@@ -82,7 +82,7 @@ def test_a_set_of_the_users_is_named(part):
     if part:
         inside = BallIntersection(inside, (0.0, 0.0, 0.0), 1.0)
     (fact,) = foreign(logistic(constraint=inside).fit(X, Y).privacy_)
-    assert "SmallerBall): its radius, diameter, vertices and projections are believed" in fact
+    assert "SmallerBall): its radius, diameter, vertices and projections are assumed to be right" in fact
 
 
 def test_what_is_from_discreet_is_not():
