@@ -234,7 +234,9 @@ def _hints(error: HintedError, arguments: argparse.Namespace) -> Iterator[str]:
         if isinstance(hint, str):
             yield hint
         elif option := _option(hint.name, arguments):
-            yield hint.worded(f"{option} {either(list(map(str, hint.values))) or 'N'}")
+            metavar = catalog.OPTIONS.get(hint.name, {}).get("metavar", "N")
+            words = metavar if isinstance(metavar, str) else " ".join(metavar)
+            yield hint.worded(f"{option} {either(list(map(str, hint.values))) or words}")
 
 
 def _option(parameter: str, arguments: argparse.Namespace) -> str | None:
