@@ -134,6 +134,7 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
 
 def _taught(arguments: argparse.Namespace, schema: Any, estimator: Any) -> tuple[Any, Any]:
     """Train teachers on the private rows, which label the public rows; return the model and the public table."""
+    from discreet.tables.domains import SchemaError
     from discreet.tables.reading import read_table
 
     if arguments.X_public is None:
@@ -143,8 +144,13 @@ def _taught(arguments: argparse.Namespace, schema: Any, estimator: Any) -> tuple
     with fitting("reading the tables"):
         table = options.read(arguments, schema.needed)
         groups = None if schema.group is None else schema.groups(table)
+        rows, labels = schema.encode(table)
         public = read_table(arguments.X_public, list(schema.columns), separator=arguments.separator)
-        return estimator.fit(*schema.encode(table), schema.transform(public), groups=groups), public
+        try:
+            queries = schema.transform(public)
+        except SchemaError as error:
+            raise SchemaError(f"{arguments.X_public}: {error.message}", *error.hint) from None
+        return estimator.fit(rows, labels, queries, groups=groups), public
 
 
 def _too_large(path: str, schema: Any) -> bool:
