@@ -202,6 +202,27 @@ def test_a_recommender_from_the_shell(folder, tmp_path, monkeypatch, capsys):
         assert words in failure(capsys, *arguments, *chosen)
 
 
+def test_strange_ratings_name_the_options_that_allow_them(folder, tmp_path, capsys):
+    ratings = tmp_path / "strange.csv"
+    ratings.write_text((folder / "ratings.csv").read_text() + "u0,i0,9\nu0,i0,1\n")
+    fit = ("fit", ratings, "--model", "recommender", "--method", "bias", "--catalog", folder / "items.txt")
+    fit += (*GUARANTEE, "--output", tmp_path / "m.json")
+    assert "or pass --duplicates mean" in failure(capsys, *fit, "--out-of-bounds", "clip")
+    wrong = failure(capsys, *fit, "--duplicates", "mean")
+    assert "pass --rating-bounds LOW HIGH for the true public range, or pass --out-of-bounds clip" in wrong
+    run(*fit, "--duplicates", "mean", "--out-of-bounds", "clip", "--rating-clip", 0.4, "--row-clip", 0.3)
+    kept = card.read(tmp_path / "m.json").parameters
+    assert (kept["duplicates"], kept["out_of_bounds"]) == ("mean", "clip")
+    assert (kept["rating_clip"], kept["row_clip"]) == (0.4, 0.3)
+
+
+def test_labels_alone_can_be_protected(capsys):
+    plan = ("plan", "transfer", "--rows", 4000, "--queries", 100, *GUARANTEE, "--label-private")
+    run(*plan)
+    assert "unit: label of one record" in capsys.readouterr().out
+    assert "pass --neighboring replace-one" in failure(capsys, *plan, "--neighboring", "zero-out")
+
+
 def test_errors_name_the_option_and_not_the_parameter_behind_it(capsys):
     command = "plan transfer --rows 1000 --queries 10 --epsilon 1 --teachers 1"
     assert main(command.split()) == 1
@@ -316,26 +337,14 @@ def test_the_catalog_names_parameters_that_estimators_declare():
         "max_rows_per_group",
     }
     by_schema = {"classes", "target_bounds", "bounds", "schema", "feature_bounds"}
-    python = {
-        "constraint",
-        "random_state",
-        "center",
-        "rating_clip",
-        "row_clip",
-        "nuclear_norm",
-        "out_of_bounds",
-        "student",
-        "max_unstable",
-        "label_private",
-    }
-    python |= {"duplicates"}
+    python = {"constraint", "random_state", "student"}
     used = set()
     for name, model in catalog.MODELS.items():
         kinds = [getattr(discreet, estimator) for estimator in model.estimators.values()]
         declared = [set(inspect.signature(kind).parameters) for kind in kinds]
         assert set(model.options) <= set.union(*declared)
         for parameters in declared:
-            without = {"solver"} if name == "median" else set()
+            without = {"solver", "center"} if name == "median" else set()
             assert parameters <= set(model.options) | shared | by_schema | python | without, name
         used |= set(model.options)
     assert used == set(catalog.OPTIONS)

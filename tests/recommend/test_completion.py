@@ -307,7 +307,7 @@ def frame(**columns):
 
 
 BAD = {
-    "out of bounds": ({}, R * 3, "outside rating_bounds"),
+    "out of bounds": ({}, R * 3, "outside the declared range"),
     "not finite": ({}, R * np.nan, "not finite"),
     "duplicates": ({}, duplicated(), "rated more than once"),
     "dense": ({}, TRUTH, "sparse matrix"),

@@ -137,7 +137,7 @@ def table(**columns):
 
 
 BAD = {
-    "out of bounds": (table(rating=3.0), {}, "outside rating_bounds"),
+    "out of bounds": (table(rating=3.0), {}, "outside the declared range"),
     "not finite": (table(rating=np.nan), {}, "not finite"),
     "twice": (pd.concat([table(), table()]), {}, "more than once"),
     "unknown item": (table(item=99), {}, "outside the catalog"),

@@ -369,6 +369,7 @@ def test_files_that_are_not_there(tmp_path):
         ("empty.csv", b"", "is empty"),
         ("header.csv", b"age,ward\n", "no rows"),
         ("ragged.csv", b"age,ward\n1,a\n2,b,secret\n", "different numbers of fields"),
+        ("semi.csv", b"age;ward\n1,5;a\n2;b\n", r"separated by ';'.*--separator ';'"),
         ("latin.csv", "age,ward\nsécret,1\n".encode("latin-1"), "not UTF-8"),
         ("twice.csv", b"age,age\n1,2\n", "more than one column is named 'age'"),
         ("other.csv", b"ward\n1\n", "no such column: 'age'"),

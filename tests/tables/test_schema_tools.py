@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
@@ -28,7 +29,7 @@ from discreet import (
 )
 from discreet.cli import main
 from discreet.tables.cohort import COHORT_SCHEMA, make_cohort
-from discreet.tables.drafting import template
+from discreet.tables.drafting import misread, template
 
 SAMPLE = {
     "age": ["31", "64", "?", "18"],
@@ -241,3 +242,9 @@ def test_the_guide_runs(tmp_path):
         with pytest.raises(SystemExit) as stop:
             main([*line.split()[:2], "--help"])
         assert stop.value.code == 0
+
+
+def test_words_that_look_like_numbers_or_dates_are_told():
+    cells = {"18,5": "decimal comma", "1.018,5": "decimal comma", "2024-03-01": "dates", "1.3.2024": "dates"}
+    assert all(words in misread(pa.chunked_array([[cell, None, ""]])) for cell, words in cells.items())
+    assert not any(misread(pa.chunked_array([[cell]])) for cell in ("18,5 kg", "A1", "north", "", "1.3"))

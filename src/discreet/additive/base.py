@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -273,6 +274,11 @@ class PrivateAdditiveModel(AdditiveParameters):
     def _calibrated(self, n_samples: int, columns: tuple[Column, ...], n_classes: int) -> AdditivePlan:
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
         n_pairs = 0 if self.pairs is None else _checks.count("pairs", self.pairs, at_least=0)
+        most = math.comb(len(columns), 2)
+        if n_pairs > most:
+            raise ParameterError(
+                "pairs", f"must be at most {most}, as many as {len(columns)} columns have, got {n_pairs}"
+            )
         method = AdditiveFit(chooses_pairs=self.pairs is None and not self.monotonic)
         problem = AdditiveProblem(
             columns, self._task, size, n_classes, n_pairs, self.max_bins, self.n_iterations, self._reach()

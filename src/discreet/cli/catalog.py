@@ -53,8 +53,26 @@ _classes, _number, _no_target = (partial(_model_of, target) for target in ("clas
 _LINEAR = ("feature_bound", "fit_intercept", "solver")
 _WEIGHTED = ("multi_class", "class_weight")
 _SHAPES = ("pairs", "max_bins", "n_iterations", "monotonic", "loss", "least_mean")
-_VOTES = ("estimator", "X_public", "n_teachers", "aggregator", "expected_unstable", "n_jobs")
-_RATINGS = ("rating_bounds", "items", "feedback", "method", "rank", "ratings_per_user", "n_iterations")
+_VOTES = (
+    "estimator",
+    "X_public",
+    "n_teachers",
+    "aggregator",
+    "max_unstable",
+    "expected_unstable",
+    "label_private",
+)
+_RATINGS = (
+    "rating_bounds",
+    "items",
+    "feedback",
+    "method",
+    "rank",
+    "ratings_per_user",
+    "n_iterations",
+    "duplicates",
+)
+_RATING_BOUNDS = ("out_of_bounds", "rating_clip", "row_clip", "nuclear_norm")
 MODELS: Mapping[str, Model] = {
     "logistic": _classes("PrivateLogisticRegression", "logistic regression", *_LINEAR, "l2", *_WEIGHTED),
     "svm": _classes("PrivateLinearSVC", "linear support vectors", *_LINEAR, "l2", "huber_width", *_WEIGHTED),
@@ -96,19 +114,19 @@ MODELS: Mapping[str, Model] = {
     "components": _no_target(
         "PrivatePCA",
         "principal components of the columns, without a target",
-        *("n_components", "feature_bound", "method"),
+        *("n_components", "feature_bound", "method", "center"),
         reads="points",
     ),
     "transfer": Model(
         "teachers label public rows, and a student learns from the labels",
         {"classes": "PrivateTransferClassifier", "number": "PrivateTransferRegressor"},
-        _VOTES,
+        (*_VOTES, "n_jobs"),
         "teachers",
     ),
     "recommender": _no_target(
         "PrivateMatrixCompletion",
         "ratings of items by users: a table with columns user, item, rating, and no schema",
-        *_RATINGS,
+        *(*_RATINGS, *_RATING_BOUNDS),
         reads="ratings",
     ),
 }
@@ -200,6 +218,14 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "expected_unstable": _one(
         fraction, "S", "guess of the share of rows on which teachers disagree (default: none)"
     ),
+    "max_unstable": _one(
+        count, "T", "unstable answers before sparse-vector halts (default: a public rule)", flag="--unstable"
+    ),
+    "label_private": {
+        "action": "store_const",
+        "const": True,
+        "help": "protect labels only: all other columns of the private table are public",
+    },
     "n_jobs": _one(count, "N", "processes that train teachers (default: 1)", flag="--jobs"),
     "rating_bounds": {
         **_one(real, "", "public range of ratings (default: 1 5)"),
@@ -214,6 +240,25 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "ratings_per_user": _one(
         count, "N", "users with fewer ratings than this have proportionally less weight"
     ),
+    "duplicates": _choice(
+        ("error", "mean"), "two ratings of one item by one user: an error, or their mean (default: error)"
+    ),
+    "out_of_bounds": _choice(
+        ("error", "clip"), "ratings outside the range: an error, or the nearest bound (default: error)"
+    ),
+    "rating_clip": _one(positive, "C", "bound on a centered rating, in half ranges (default: 0.5)"),
+    "row_clip": _one(
+        positive, "C", "bound on the root mean square of a user's residuals, in half ranges (default: 0.5)"
+    ),
+    "nuclear_norm": _one(
+        positive, "S", "guess of the signal for --method frank-wolfe, in half ranges (default: 1/3)"
+    ),
+    "center": {
+        "flag": "--no-center",
+        "action": "store_const",
+        "const": False,
+        "help": "components around the origin, not around a private mean",
+    },
 }
 
 
@@ -259,7 +304,9 @@ MODEL = section(
         "--model", type=_model, metavar="NAME", help="default: logistic for classes, ridge for a number"
     ),
     *map(_scoped, OPTIONS),
-    text="\n".join(f"{name:<16}{model.help}" for name, model in MODELS.items()),
+    text="\n".join(f"{name:<16}{model.help}" for name, model in MODELS.items())
+    + "\n\nIn Python only, because they are objects: sets that constrain coefficients, losses of your own, a student\n"
+    "unlike its teachers, the center of a median; and streams, which answer step by step.",
 )
 
 

@@ -58,7 +58,7 @@ _HEADER = """\
 def template(arguments: argparse.Namespace) -> None:
     """Print the template."""
     from discreet.tables.domains import Numeric
-    from discreet.tables.drafting import looks_like_ids
+    from discreet.tables.drafting import looks_like_ids, misread
     from discreet.tables.drafting import template as guessed
     from discreet.tables.reading import column
 
@@ -74,6 +74,8 @@ def template(arguments: argparse.Namespace) -> None:
         if isinstance(domain, Numeric) and looks_like_ids(column(table, name)):
             advice = f"note: {name!r} may identify people: pass --group {name!r}, or leave the column out"
             print(printable(advice), file=sys.stderr)
+        elif not isinstance(domain, Numeric) and (looks := misread(column(table, name))):
+            print(printable(f"note: {name!r} holds {looks}"), file=sys.stderr)
 
 
 @command(
@@ -117,7 +119,7 @@ def check(arguments: argparse.Namespace) -> None:
         if 2 * (one.unexpected + one.meaningless) > found.n_rows:
             say(
                 f"{one.column!r}: most cells do not match the schema. Compare its spelling, units and bounds with the "
-                "code book.",
+                "code book; numbers need a decimal point.",
                 folded=True,
             )
     say(

@@ -134,6 +134,7 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
 
 def _taught(arguments: argparse.Namespace, schema: Any, estimator: Any) -> tuple[Any, Any]:
     """Train teachers on the private rows, which label the public rows; return the model and the public table."""
+    from discreet.tables.domains import SchemaError
     from discreet.tables.reading import read_table
 
     if arguments.X_public is None:
@@ -143,8 +144,13 @@ def _taught(arguments: argparse.Namespace, schema: Any, estimator: Any) -> tuple
     with fitting("reading the tables"):
         table = options.read(arguments, schema.needed)
         groups = None if schema.group is None else schema.groups(table)
+        rows, labels = schema.encode(table)
         public = read_table(arguments.X_public, list(schema.columns), separator=arguments.separator)
-        return estimator.fit(*schema.encode(table), schema.transform(public), groups=groups), public
+        try:
+            queries = schema.transform(public)
+        except SchemaError as error:
+            raise SchemaError(f"{arguments.X_public}: {error.message}", *error.hint) from None
+        return estimator.fit(rows, labels, queries, groups=groups), public
 
 
 def _too_large(path: str, schema: Any) -> bool:
@@ -321,6 +327,9 @@ def _released(found: Any, public: Any) -> dict[str, Any]:
     return {**released, "label": labels, **shares}
 
 
+_PLANNED = ("n_teachers", "aggregator", "max_unstable", "expected_unstable", "label_private")
+
+
 @command(
     "plan-transfer",
     "show how many teachers a private transfer needs (also: plan transfer)",
@@ -334,8 +343,7 @@ def _released(found: Any, public: Any) -> dict[str, Any]:
     ),
     argument("--queries", type=count, required=True, metavar="Q", help="public rows to label"),
     argument("--classes", type=count, default=2, metavar="K", help="number of classes (default: 2)"),
-    argument("--unstable", type=count, metavar="T", help="unstable questions before halting"),
-    *(catalog.option(name) for name in ("n_teachers", "expected_unstable", "aggregator")),
+    *map(catalog.option, _PLANNED),
     argument("--by-user", action="store_true", help="protect users with several records"),
     *GUARANTEE,
     prog="discreet plan transfer",
@@ -343,25 +351,20 @@ def _released(found: Any, public: Any) -> dict[str, Any]:
 )
 def plan_transfer(arguments: argparse.Namespace) -> None:
     """Plan and print."""
-    from discreet.privacy.guarantee import Guarantee, Neighboring
-    from discreet.transfer import plan as planner
-    from discreet.transfer.base import changed_teachers
+    from discreet.transfer import PrivateTransferClassifier
 
-    relation = Neighboring(arguments.neighboring)
-    delta = arguments.delta if arguments.delta is not None else 1.0 / arguments.rows**2
-    plan = planner.plan_transfer(
-        Guarantee(arguments.epsilon, delta, relation, "user" if arguments.by_user else "record"),
-        arguments.rows,
-        arguments.classes,
-        arguments.queries,
-        n_teachers=arguments.n_teachers or "auto",
-        aggregator=arguments.aggregator or "auto",
-        max_unstable=arguments.unstable or "auto",
-        expected_unstable=arguments.expected_unstable,
-        changed=changed_teachers(relation, by_group=arguments.by_user, label_private=False),
+    given = {name: getattr(arguments, name) for name in _PLANNED}
+    model = PrivateTransferClassifier(
+        catalog.teacher("linear", "classes"),
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        neighboring=arguments.neighboring,
+        **{name: value for name, value in given.items() if value is not None},
     )
+    plan = model.plan(arguments.rows, arguments.queries, arguments.classes, by_group=arguments.by_user)
+    promise = plan.guarantee
     say(plan)
-    say(f"A ledger would be charged at most ({plan.guarantee.epsilon:g}, {delta:.3g}). No data was read.")
+    say(f"A ledger would be charged at most ({promise.epsilon:g}, {promise.delta:.3g}). No data was read.")
 
 
 @command(

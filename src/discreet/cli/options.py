@@ -42,9 +42,11 @@ _PEOPLE = "the schema names the column of people, see `discreet schema template 
 _NOISE = "noise comes from the operating system and is never repeated"
 _TABLE = "pass the table without an option, right after the command"
 _PENALTY = "--l2 is the penalty, 1 / (C * rows); by default it follows from public numbers"
+_PYTHON = "it is an object, so it is set in Python"
 HABITS = {  # options of other tools, and what to use here
     "--C": _PENALTY,
     "--alpha": _PENALTY,
+    "--constraint": _PYTHON,
     "--data": _TABLE,
     "--delimiter": "use --separator for the fields of a CSV file",
     "--file": _TABLE,
@@ -59,6 +61,7 @@ HABITS = {  # options of other tools, and what to use here
     "--random-state": _NOISE,
     "--schema": "the model file holds the schema",
     "--seed": _NOISE,
+    "--student": f"{_PYTHON}; --teacher chooses the kind of teachers and student",
     "--target": _TARGET,
     "--verbose": "write it before the command: `discreet --verbose fit ...`",
     "--y": _TARGET,

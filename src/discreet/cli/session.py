@@ -204,7 +204,11 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-_OPTIONS = {"n_samples": "max_rows", "n_users": "max_rows"}  # parameters whose option has another name
+_OPTIONS = {
+    "n_samples": "max_rows",
+    "n_users": "max_rows",
+    "pairs": "pair",
+}  # parameters whose option has another name
 
 
 def worded(error: HintedError, arguments: argparse.Namespace) -> str:
@@ -234,12 +238,14 @@ def _hints(error: HintedError, arguments: argparse.Namespace) -> Iterator[str]:
         if isinstance(hint, str):
             yield hint
         elif option := _option(hint.name, arguments):
-            yield hint.worded(f"{option} {either(list(map(str, hint.values))) or 'N'}")
+            metavar = catalog.OPTIONS.get(hint.name, {}).get("metavar", "N")
+            words = metavar if isinstance(metavar, str) else " ".join(metavar)
+            yield hint.worded(f"{option} {either(list(map(str, hint.values))) or words}")
 
 
 def _option(parameter: str, arguments: argparse.Namespace) -> str | None:
     """Return the command's option for a parameter of the library, if it has one."""
-    if parameter in catalog.OPTIONS:
-        return catalog.flag(parameter) if hasattr(arguments, catalog.destination(parameter)) else None
+    if parameter in catalog.OPTIONS and hasattr(arguments, catalog.destination(parameter)):
+        return catalog.flag(parameter)
     name = _OPTIONS.get(parameter, parameter)
     return f"--{name.replace('_', '-')}" if hasattr(arguments, name) else None

@@ -231,7 +231,7 @@ def _pairs(columns: Sequence[Column], pairs: Iterable[tuple[str, str]]) -> tuple
             raise ParameterError(
                 "pairs",
                 f"must each name two different columns of the schema, no pair twice, got {pair!r}",
-                Setting("pairs", purpose=f"for example [({names[0]!r}, {names[-1]!r})]"),
+                f"the columns are {', '.join(map(repr, names))}",
             )
     return tuple((names.index(first), names.index(second)) for first, second in given)
 

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from discreet._checks import ParameterError, ParameterTypeError, silently
+from discreet._checks import HintedError, ParameterError, ParameterTypeError, Setting, silently
 from discreet._typing import Array, Integers
 from discreet.recommend import kernels
 from discreet.records.clipped_rows import one_blas_thread
@@ -243,6 +243,10 @@ def read(
     return Ratings(starts, columns, matrix.data, matrix.shape[1], scale), items
 
 
+class RatingError(HintedError, ValueError):
+    """Ratings that do not fit what was declared."""
+
+
 def check_values(data: NDArray[Any], scale: Scale | Clicks, out_of_bounds: str) -> None:
     """Raise for ratings that are not finite or, if requested, not within the range."""
     strange = outside = 0
@@ -254,9 +258,11 @@ def check_values(data: NDArray[Any], scale: Scale | Clicks, out_of_bounds: str) 
     if strange:
         raise ValueError(f"{strange} ratings are not finite; remove them")
     if isinstance(scale, Scale) and outside and out_of_bounds == "error":
-        raise ValueError(
-            f"{outside} ratings lie outside rating_bounds=({scale.low:g}, {scale.high:g}); correct them, declare the "
-            "true public range, or pass out_of_bounds='clip'"
+        raise RatingError(
+            f"{outside} ratings lie outside the declared range, {scale.low:g} to {scale.high:g}",
+            "correct them",
+            Setting("rating_bounds", purpose="for the true public range"),
+            Setting("out_of_bounds", "clip"),
         )
 
 
@@ -359,7 +365,8 @@ def find_items(named: Any, items: NDArray[Any]) -> Integers:
     if len(unknown := np.flatnonzero(columns == len(items))):
         strange = sorted({str(name) for name in named.take(unknown).unique().to_pylist()})[:5]
         raise ValueError(
-            f"items outside the catalog: {strange}; leave them out or declare them with items=[...]"
+            f"items outside the catalog: {strange}; leave them out or declare them with items=[...] (in the shell: "
+            "--catalog FILE)"
         )
     return columns
 
@@ -383,9 +390,10 @@ def in_order(matrix: Any, duplicates: str) -> Any:
     if not repeated.any():
         return matrix
     if duplicates == "error":
-        raise ValueError(
-            f"{int(repeated.sum())} (user, item) pairs are rated more than once; keep one rating of each, or pass "
-            "duplicates='mean'"
+        raise RatingError(
+            f"{int(repeated.sum())} (user, item) pairs are rated more than once",
+            "keep one rating of each",
+            Setting("duplicates", "mean"),
         )
     first = np.concatenate([[True], ~repeated])
     group = np.cumsum(first) - 1

@@ -161,15 +161,19 @@ class CsvFile:
                 raise TableError(
                     f"{self.name!r} has a line of more than {_LONGEST_LINE >> 20} MB; is a quotation mark left open?"
                 ) from None
+            hint = _other_separator(self._first) or (
+                "it needs a line of column names and then as many fields in each line, separated by "
+                f"{self._separator!r}; fields that contain it stand in quotation marks"
+            )
             raise TableError(
-                f"{self.name!r} is not a readable CSV file (lines with different numbers of fields); "
-                "it needs a line of column names and then as many comma-separated fields in each line"
+                f"{self.name!r} is not a readable CSV file (lines with different numbers of fields); {hint}"
             ) from None
 
     def _refuse_other_formats(self) -> None:
         """Raise if the first line, the only one that may be described, shows another kind of file."""
         with self._stream() as stream:
             line = stream.readline(_LONGEST_LINE)
+        self._first = _fields(line, self._separator) or []
         for mark, kind in _OTHER_FORMATS.items():
             if line.startswith(mark):
                 raise TableError(f"{self.name!r} is not a CSV file: {kind}")
@@ -192,6 +196,19 @@ def _fields(line: bytes, separator: str) -> list[str] | None:
     return rows[0] if len(rows) == 1 else None
 
 
+def _other_separator(names: Sequence[str]) -> str:
+    """Return the advice for a first line with fields between other marks; empty if there are none."""
+    found = [mark for mark in (";", "\t", "|") if len(names) == 1 and mark in names[0]]
+    if not found:
+        return ""
+    mark = repr(found[0])
+    shown = "tab" if found[0] == "\t" else mark
+    return (
+        f"its fields are separated by {mark}: save it with commas, or read it with separator={mark} (in the shell: "
+        f"--separator {shown})"
+    )
+
+
 def _require_in_header(file: str, names: Sequence[str], columns: Sequence[str] | None) -> None:
     """Raise unless the first line of a CSV file names the columns; the line is not quoted, it may be a record."""
     if len(set(names)) < len(names):
@@ -204,15 +221,10 @@ def _require_in_header(file: str, names: Sequence[str], columns: Sequence[str] |
         return
     wanted = {name.casefold() for name in missing}
     alike = [name for name in names if name.strip().casefold() in wanted]
-    separators = [mark for mark in (";", "\t", "|") if len(names) == 1 and mark in names[0]]
     if alike:
         hint = f"it has {quoted(alike)}, and names must agree in every letter"
-    elif separators:
-        mark = repr(separators[0])
-        hint = (
-            f"its fields are separated by {mark}: save it with commas, or read it with separator={mark} (in the "
-            f"shell: --separator {'tab' if separators[0] == chr(9) else mark})"
-        )
+    elif separated := _other_separator(names):
+        hint = separated
     elif any("\N{REPLACEMENT CHARACTER}" in name for name in names):
         hint = f"its first line is not UTF-8 text; {_SAVE_AS_UTF8}"
     elif len(missing) == len(columns or []):

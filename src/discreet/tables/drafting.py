@@ -11,6 +11,7 @@ the table before spending a budget.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,8 @@ from discreet.tables.reading import TableLike, column, column_names, require_col
 from discreet.tables.schema import Schema
 
 MOST_CATEGORIES = 50
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9.]*,[0-9]+|[+-]?[0-9]+")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}\b|[0-9]{1,2}[./][0-9]{1,2}[./]([0-9]{4}|[0-9]{2})\b")
 
 
 def template(
@@ -93,6 +96,23 @@ def looks_like_ids(cells: Any) -> bool:
     if values is None or len(values) <= max(MOST_CATEGORIES, len(cells) / 4):
         return False
     return bool((values == np.round(values)).all())
+
+
+def misread(cells: Any) -> str:
+    """Say how a public column of words looks like numbers or dates; empty if it does not.
+
+    >>> import pyarrow as pa
+    >>> misread(pa.chunked_array([["18,5", "31,0", ""]]))
+    'numbers with a decimal comma; write 1.5 for 1,5'
+    >>> misread(pa.chunked_array([["2024-03-01", "2024-04-30"]]))[:5]
+    'dates'
+    """
+    texts = _texts(cells)
+    if texts and all(_DECIMAL_COMMA.fullmatch(text) for text in texts):
+        return "numbers with a decimal comma; write 1.5 for 1,5"
+    if texts and all(_DATE.match(text) for text in texts):
+        return "dates; make numbers of them (a year, days since a fixed day), or leave the column out"
+    return ""
 
 
 def _domain(cells: Any, max_categories: int) -> Domain | None:

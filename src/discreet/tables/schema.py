@@ -412,7 +412,7 @@ class Schema:
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-_CELLS = {"numeric": "numbers", "binned": "numbers", "boolean": "true or false"}
+_CELLS = {"numeric": "numbers (1.5, not 1,5)", "binned": "numbers", "boolean": "true or false"}
 _BAD_ROWS = ("error", "null")
 
 
