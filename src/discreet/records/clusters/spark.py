@@ -109,16 +109,16 @@ class SparkRows(KeptRows):
             raise ValueError("name the column of labels: fit(frame, target='y')")
         reading: Reading
         if schema is None:
-            reading = numbers = Numbers.of(table, target, None, classes, bad_rows)
-            chosen, told = table.packed(numbers)
+            numbers = Numbers.of(table, target, None, classes, bad_rows)
+            names, (chosen, reading) = numbers.names, table.packed(numbers)
         else:
-            reading = told = Encoded.of(table, schema, bad_rows)
-            chosen = table.chosen(reading.columns)
-        self._crew = SparkCrew(chosen.mapInArrow(partial(_opened, told), "part binary").rdd)
+            reading = Encoded.of(table, schema, bad_rows)
+            names, chosen = reading.names, table.chosen(reading.columns)
+        self._crew = SparkCrew(chosen.mapInArrow(partial(_opened, reading), "part binary").rdd)
         if not self._crew.facts:
             self.close()
             raise TableError("the Spark frame has columns but no rows; a fit needs at least one")
-        super().__init__(self._crew, self._crew.opened, self._crew.facts, reading.names)
+        super().__init__(self._crew, self._crew.opened, self._crew.facts, names)
 
     def close(self) -> None:
         """Tell the executors to forget the rows."""
