@@ -82,14 +82,16 @@ def executors():
 
 
 def kill_executors():
-    """Kill the JVMs that are there and their Python processes, and say how many JVMs."""
-    alive = executors()
-    for executor in alive:
+    """Kill the JVMs that have Python processes, and these, and say how many JVMs."""
+    count = 0
+    for executor in executors():
         with contextlib.suppress(psutil.NoSuchProcess):
-            for process in [*executor.children(recursive=True), executor]:
+            started = executor.children(recursive=True)
+            count += bool(started)
+            for process in [*started, executor] if started else []:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-    return len(alive)
+    return count
 
 
 def fitted(frame, ledger=None):
@@ -126,7 +128,7 @@ def killed(folder):
 
 
 def killed_again(folder):
-    """All executors are killed in the middle of a fit, and so are those that Spark starts instead."""
+    """All executors are killed in the middle of a fit, and so are those that are given their tasks."""
     session, died, over = started(), [], threading.Event()
     frame = session.range(0, N, 1, PARTS).selectExpr(*COLUMNS)
 
@@ -170,9 +172,8 @@ def _twice(session, folder, seconds):
         _noted(folder, "asked", seconds)
         return float(part.labels.sum())
 
-    frame = plain.mapInArrow(delayed, plain.schema)
-    released = fitted(frame, folder / "budget")
     wanted = fitted(plain)
+    released = fitted(plain.mapInArrow(delayed, plain.schema), folder / "budget")
     with spark.SparkRows(plain, "y", bad_rows="error") as rows:
         records = rows.records(np.where(rows.labels > 0, 1.0, -1.0), Bounds(), None)
         sums = [records._parts.ask(question) for _ in range(2)]
