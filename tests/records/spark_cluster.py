@@ -129,7 +129,7 @@ def killed(folder):
 
 def killed_again(folder):
     """All executors are killed in the middle of a fit, and so are those that are given their tasks."""
-    session, died, over = started(), [], threading.Event()
+    session, died, over = started(**{"spark.task.maxFailures": "2"}), [], threading.Event()
     frame = session.range(0, N, 1, PARTS).selectExpr(*COLUMNS)
 
     def kill_on():
@@ -151,8 +151,8 @@ def killed_again(folder):
     return found | {"killed": sum(died)}
 
 
-def slow(folder, seconds=20.0):
-    """The first attempt at one partition takes long, in opening rows and in a question asked by a job."""
+def slow(folder, seconds=300.0):
+    """The first attempt at one partition is slow, in opening rows and in a question asked by a job, and both finish."""
     spark.Lines.of = staticmethod(lambda settings: None)  # all questions are jobs
     eager = {"interval": "100ms", "multiplier": "1.1", "quantile": "0.5", "minTaskRuntime": "100ms"}
     settings = {f"spark.speculation.{name}": value for name, value in eager.items()}
@@ -185,13 +185,14 @@ def _twice(session, folder, seconds):
 
 
 def _noted(folder, kind, seconds):
-    """Note an attempt at the last partition; the first one of all takes long."""
+    """Note an attempt at the last partition; the first one of all waits until Spark makes another."""
     task = TaskContext.get()
     if task.partitionId() == PARTS - 1:
         first = not any(folder.glob(f"{kind} *"))
         (folder / f"{kind} {task.attemptNumber()}").touch()
-        if first:
-            time.sleep(seconds)
+        end = time.monotonic() + seconds
+        while first and len(list(folder.glob(f"{kind} *"))) < 2 and time.monotonic() < end:
+            time.sleep(0.05)
 
 
 if __name__ == "__main__":
