@@ -36,7 +36,7 @@ quick: $(READY)       ## the first case of every test that takes a moment, in a 
 
 spark: $(READY)      ## where Java is found, install PySpark and kill processes of Spark and Dask in their fits
 	command -v java >/dev/null && $(PIP) -e '.[spark]' || true
-	$(BIN)/python -m pytest -q --every-case tests/records/test_spark.py tests/records/test_faults.py
+	$(BIN)/python -m pytest -q --every-case tests/records/test_spark.py tests/records/test_spark_cluster.py tests/records/test_faults.py
 
 nightly: spark        ## every case of every test (an hour or more)
 	$(BIN)/python -m pytest -q -n 2 --every-case

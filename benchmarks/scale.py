@@ -226,7 +226,7 @@ def sections() -> dict[str, Section]:
             (
                 "rows x columns, partitions, passes",
                 "Dask",
-                "Spark",
+                "Spark (rows only brought to Python, as vectors / columns)",
                 "ratio",
                 "ratio of processor time",
                 "first fit, Dask / Spark",

@@ -84,7 +84,7 @@ class DataFrame:
         return self._parts[0]()[0].schema
 
     def select(self, *names):
-        chosen = [name.strip("`") for name in names]
+        chosen = [name[1:-1].replace("``", "`") for name in names]
         return self._each(lambda place, make: [batch.select(chosen) for batch in make()])
 
     def selectExpr(self, *expressions):
@@ -120,9 +120,9 @@ def _columns(batch, expressions):
     """Columns of a batch, and arrays of several that are cast: ``array(CAST(`a` AS float), ...) AS `name` ``."""
     made = {}
     for expression in expressions:
-        *cells, name = re.findall("`((?:[^`]|``)*)`", expression)
+        *cells, name = (quoted.replace("``", "`") for quoted in re.findall("`((?:[^`]|``)*)`", expression))
         kind = pa.float32() if " AS float)" in expression else pa.float64()
-        columns = [batch.column(cell.replace("``", "`")) for cell in cells]
+        columns = [batch.column(cell) for cell in cells]
         if columns:
             rows = zip(*(column.cast(kind, safe=False).to_pylist() for column in columns), strict=True)
             made[name] = pa.array([list(row) for row in rows], pa.list_(kind))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -193,10 +194,19 @@ def test_questions_come_by_lines_and_spark_is_kept_awake(frame, monkeypatch):
         monkeypatch.setattr(spark, "_AWAKE", 0.0)
         assert [records._parts.ask(_size) for _ in range(5)] == [sizes] * 5
         assert jobs == []
+        context, name = rows._crew._context, rows._crew._name
+        known = len(context.statusTracker().getJobIdsForGroup())
+    assert len(context.statusTracker().getJobIdsForGroup()) == known
+    for _ in range(3):  # whichever processes do these tasks
+        assert context.parallelize(range(8), 8).mapPartitions(partial(_holds, name)).collect() == [False] * 8
 
 
 def _size(part):
     return part.n_samples
+
+
+def _holds(name, rows):
+    return [name in spark._held for _ in rows]
 
 
 DRIVER = """

@@ -10,6 +10,7 @@ import pytest
 
 from discreet import Ledger, PrivateLogisticRegression, PrivateRidge, Schema, Target, describe
 from discreet.mechanisms.samplers.entropy import insecure_noise
+from discreet.records.batches import Numbers
 from discreet.records.bounds import Bounds
 from discreet.records.clusters import spark
 from discreet.records.clusters.base import WorkersLost
@@ -120,3 +121,26 @@ def test_schemas_bad_rows_and_tables():
         told = describe(session.frame(*CUTS), strict, delta=1e-6)["a"].mean.value
     with insecure_noise(5):
         assert told == describe(TABLE, strict, delta=1e-6)["a"].mean.value
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["single precision", "double precision"])
+@pytest.mark.parametrize("target", ["y", "x", "a`b"])
+def test_features_in_one_column_of_vectors_are_the_same_rows(wide, target):
+    """Bit for bit what the columns themselves give: of all types, with missing cells and names of any kind."""
+    columns = {
+        "flag": pa.array([True, None, False]),
+        "small": pa.array([-7, 3, None], pa.int8()),
+        "with ` and, ": pa.array([0.1, None, float("nan")], pa.float32()),
+        **({"long": pa.array([2**53 + 1, -1, 0]), "double": pa.array([1e-300, None, 0.1])} if wide else {}),
+        target: pa.array([1, 0, 1]),
+    }
+    with pretended() as session:
+        table = spark.SparkTable(session.frame(pa.table(columns)))
+        reading = Numbers.of(table, target, None, None, "null")
+        packed, told = table.packed(reading)
+        (plain,), (vectors,) = (list(frame._parts[0]()) for frame in (table.chosen(reading.columns), packed))
+        (expected, labels), (found, others) = reading(plain), told(vectors)
+    assert found.dtype == expected.dtype == (np.float64 if wide else np.float32)
+    assert np.array_equal(found, expected, equal_nan=True)
+    assert labels.equals(others)
+    assert told.height == reading.height

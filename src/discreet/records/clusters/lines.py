@@ -41,6 +41,7 @@ class Lines:
     Attributes
     ----------
     call : what tasks need to call.
+    known : processes that ever called.
     """
 
     def __init__(self, host: str, bind: str) -> None:
@@ -48,6 +49,7 @@ class Lines:
         self._listener = Listener((bind, 0), backlog=64, authkey=secret)
         self.call = Call(host, int(self._listener.address[1]), secret)
         self._open: dict[bytes, Any] = {}
+        self.known: set[bytes] = set()
         self._number = 0  # of the latest question
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
@@ -69,14 +71,16 @@ class Lines:
             try:
                 line = self._listener.accept()
                 _notice_silence(line.fileno())
-                self._open[line.recv_bytes(64)] = line
+                process = line.recv_bytes(64)
+                self._open[process] = line
+                self.known.add(process)
             except Exception:  # of somebody who does not know the secret, or hung up
                 time.sleep(0.01)
         self._listener.close()
 
     @property
     def processes(self) -> list[bytes]:
-        """Who has called."""
+        """Those that can be asked."""
         return list(self._open)
 
     def asked(

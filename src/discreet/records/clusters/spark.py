@@ -16,7 +16,7 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -110,16 +110,16 @@ class SparkRows(KeptRows):
         reading: Reading
         told: Reading
         if schema is None:
-            reading = numbers = Numbers.of(table, target, None, classes, bad_rows)
-            chosen, told = table.packed(numbers)
+            numbers = Numbers.of(table, target, None, classes, bad_rows)
+            names, (chosen, reading) = numbers.names, table.packed(numbers)
         else:
-            reading = told = Encoded.of(table, schema, bad_rows)
-            chosen = table.chosen(reading.columns)
-        self._crew = SparkCrew(chosen.mapInArrow(partial(_opened, told), "part binary").rdd)
+            reading = Encoded.of(table, schema, bad_rows)
+            names, chosen = reading.names, table.chosen(reading.columns)
+        self._crew = SparkCrew(chosen.mapInArrow(partial(_opened, reading), "part binary").rdd)
         if not self._crew.facts:
             self.close()
             raise TableError("the Spark frame has columns but no rows; a fit needs at least one")
-        super().__init__(self._crew, self._crew.opened, self._crew.facts, reading.names)
+        super().__init__(self._crew, self._crew.opened, self._crew.facts, names)
 
     def close(self) -> None:
         """Tell the executors to forget the rows."""
@@ -201,13 +201,13 @@ class SparkCrew:
         )
         return self._found(given)
 
-    def _by_lines(self, question: Question, others: Iterable[bytes] = ()) -> dict[Key, Any]:
-        """Answers of all parts without a job; none if a part cannot be reached so. Others are told as well."""
+    def _by_lines(self, question: Question) -> dict[Key, Any]:
+        """Answers of all parts without a job; none if a part cannot be reached so."""
         if self._lines is None:
             return {}
         if time.monotonic() - self._worked > _AWAKE:
             self._keep_awake()
-        asked: dict[bytes, list[Key]] = {process: [] for process in others}
+        asked: dict[bytes, list[Key]] = {}
         for key in self._keys:
             asked.setdefault(self._processes[key], []).append(key)
         given = self._lines.asked(asked, question, self._keep_awake, _AWAKE)
@@ -259,8 +259,10 @@ class SparkCrew:
         """Tell whoever has parts of this fit to forget them; who is not reached does so by himself."""
         nothing = Question(self._name, (), {}, {}, tuple, [])
         with contextlib.suppress(Exception):  # the session may be over
-            if not self._by_lines(nothing, [] if self._lines is None else self._lines.processes):
+            if self._lines is None or not self._lines.known.issuperset(self._processes.values()):
                 self._there.mapPartitions(partial(_answers, nothing, None)).collect()
+            else:
+                self._lines.asked({process: [] for process in self._lines.processes}, nothing)
         self._end()
 
     def _end(self) -> None:
