@@ -113,12 +113,17 @@ def private_share(share: float, n_rows: int, epsilon: float, seed: int) -> float
     return float(class_shares(np.array([1 - noisy, noisy]), 2 * stddev**2)[1])
 
 
+def split(n_rows: int, seed: int) -> list[NDArray[np.int64]]:
+    """Rows that are held out, and the others, in random order."""
+    order = np.random.default_rng([11, seed]).permutation(n_rows)
+    return np.split(order, [min(n_rows // 5, 8_000)])
+
+
 def scores(X: Array, y: Array, n_rows: int, epsilon: float, solver: str, seeds: Iterable[int]) -> Scores:
     """Area under the ROC curve, accuracy and log loss of every split, and the log loss of constants."""
     found = []
     for seed in seeds:
-        order = np.random.default_rng([11, seed]).permutation(len(y))
-        held, train = np.split(order, [min(len(y) // 5, 8_000)])
+        held, train = split(len(y), seed)
         model = PrivateLogisticRegression(epsilon, DELTA, classes=[0, 1], solver=solver)
         model.fit(X[train[:n_rows]], y[train[:n_rows]])
         z = model.decision_function(X[held])

@@ -14,6 +14,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.validation import has_fit_parameter
 
 from discreet import Ledger, PrivacyWarning, PrivateLinearSVC, PrivateLogisticRegression, insecure_noise
+from discreet.losses import HuberHinge
 from discreet.privacy.accounting import accountants
 from discreet.privacy.statement import PrivacyStatement
 
@@ -382,3 +383,7 @@ def test_several_classes_of_a_support_vector_machine_share_one_release():
     assert scores["auto"] > scores["ovr"] + 0.05
     with pytest.raises(ValueError, match="huber_width must be greater than 0"):
         PrivateLinearSVC(classes=[0, 1, 2], multi_class="joint", huber_width=0.0).plan(100, 4, 3)
+    widths = None, 2.0, 0.5
+    margins = [PrivateLinearSVC(huber_width=width).plan(5000, 4, 3).problem.loss.margin for width in widths]
+    assert margins == [0.25, 0.25, 1.0]
+    assert PrivateLinearSVC().plan(5000, 4, 2).problem.loss == HuberHinge(0.5)

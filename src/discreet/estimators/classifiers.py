@@ -32,6 +32,11 @@ from discreet.records.open import Targets, checked_classes, class_count, declare
 from discreet.sets import Geometry
 from discreet.solvers import base
 
+_WIDTH, _JOINT_WIDTH = (
+    0.5,
+    2.0,
+)  # of the corner of a hinge: of two classes, and of several that are fitted together
+
 
 class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLinearModel):  # type: ignore[misc]
     """Base class of linear classifiers. A subclass names its loss for a number of classes, and the number of models."""
@@ -259,11 +264,12 @@ class PrivateLinearSVC(PrivateLinearClassifier):
     feature_bound: float = norm_bound()
     l2: float | None = ridge()
     fit_intercept: bool = intercept()
-    huber_width: float = parameter(
-        0.5,
-        "float",
+    huber_width: float | None = parameter(
+        None,
+        "float or None",
         "Half-width of the quadratic piece that replaces the hinge's corner: smaller is closer to the hinge and needs "
-        'more regularization. 0 is the hinge itself, one-vs-rest, for solvers that need no smoothness: "noisy-gd", '
+        "more regularization. None is 0.5, and 2 for more than two classes that are fitted together, whose noise a "
+        'narrow one magnifies. 0 is the hinge itself, one-vs-rest, for solvers that need no smoothness: "noisy-gd", '
         '"mirror-descent" in a set, and "exponential" for delta = 0.',
     )
     multi_class: str = parameter(
@@ -279,7 +285,7 @@ class PrivateLinearSVC(PrivateLinearClassifier):
 
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
         choice = _checks.choice("multi_class", self.multi_class, ("auto", "joint", "ovr"))
-        width = _checks.real("huber_width", self.huber_width)
+        width = None if self.huber_width is None else _checks.real("huber_width", self.huber_width)
         sharp = width == 0
         together = choice == "joint" or (choice == "auto" and solver.multiclass == "softmax" and not sharp)
         if sharp and choice == "joint" and n_classes > 2:
@@ -289,6 +295,8 @@ class PrivateLinearSVC(PrivateLinearClassifier):
                 Setting("multi_class", "ovr", purpose="for the hinge itself"),
             )
         if n_classes > 2 and together:
-            return Softmax(n_classes, margin=0.5 / _checks.real("huber_width", width, above=0)), 1
-        loss = Hinge() if sharp else HuberHinge(_checks.real("huber_width", width, above=0))
+            wide = _JOINT_WIDTH if width is None else _checks.real("huber_width", width, above=0)
+            return Softmax(n_classes, margin=0.5 / wide), 1
+        narrow = _WIDTH if width is None else width
+        loss = Hinge() if sharp else HuberHinge(_checks.real("huber_width", narrow, above=0))
         return loss, 1 if n_classes == 2 else n_classes

@@ -119,6 +119,22 @@ def test_the_asked_share_of_targets_lies_below_a_quantile(quantile):
     assert np.mean(y < model.predict(X)) == pytest.approx(quantile, abs=0.03)
 
 
+def test_derivatives_of_a_quantile_do_not_widen_the_residuals(monkeypatch):
+    """All derivatives of a quantile are as large as their bound, which says nothing about the residuals."""
+    seen = []
+
+    def watched(*arguments):
+        for aim in aims_of(*arguments):
+            seen.append(aim)
+            yield aim
+
+    monkeypatch.setattr(regression, "aims_of", watched)
+    X, y = table(10_000, noise=0.2)
+    PrivateQuantileRegressor(2.0, 1e-6, feature_bound=1.3, target_bounds=(-2, 2), solver="newton").fit(X, y)
+    assert [aim.shape for aim in seen] == ["residual", "density"]
+    assert seen[1].scale.scale == pytest.approx(0.1, rel=0.4)  # in half ranges of the targets
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_defaults_learn(relation):
     X, y = table(6000)

@@ -176,6 +176,29 @@ def test_totals_of_neighbors_differ_within_the_range_and_attain_it(name, relatio
     assert worst > (0.9 if relation is Neighboring.REPLACE_ONE or name == "hinge" else 0.45)
 
 
+def test_all_derivatives_are_new_where_an_intercept_moves_far():
+    X, y = rows_of()
+    problem = problem_of(*X.shape, Logistic(), True)
+    plan, records, entropy = (
+        plan_of(problem, 60, Guarantee(20.0, 1e-6)),
+        records_of(problem, X, y),
+        fresh_entropy(),
+    )
+    grids = plan.incremental
+    rows = sparse.WholeRows.of(records, grids[1].entry_bits)
+    steps = sparse.IncrementalSteps(problem, grids, plan._first_grid, plan.parts, rows, records.labels)
+    reach = steps.grids[1].tolerance / Logistic().smoothness
+    for offset in (0.0, 0.0, 0.9 * reach):
+        before = steps._gradient
+        steps.choose(offset, entropy)
+    assert steps._gradient is before
+    margins = steps._margins * (SIZE / steps._totals[3] / 2 ** grids[1].entry_bits)
+    steps.choose(0.9 * reach + 3.0, entropy)
+    assert steps._gradient is not before
+    exact = Logistic().derivative(y, margins + (0.9 * reach + 3.0) * rows.constants)
+    assert np.abs(steps._gradient._state[8] * grids[1].step - exact).max() <= grids[1].step * (1 + 1e-9)
+
+
 def test_first_choices_follow_the_softmax_of_the_true_gradient():
     X, y = rows_of(300, 5)
     problem = problem_of(300, 5)
