@@ -284,7 +284,9 @@ def calibrated(
         theta = theta * scale
         if outputs > 1 or not problem.bounds.intercept:
             return np.asarray(theta)
-        return leaning(theta, float(expit(mean_prediction(*look, theta)[0])), n, left, first, look)
+        mean, spread = mean_prediction(*look, theta)
+        share = float(expit(mean / math.sqrt(1 + math.pi / 8 * spread)))  # of a class, as predicted on average
+        return leaning(theta, share, n, left, first, look)
     mean, spread = mean_prediction(*look, theta)
     theta = theta.copy()
     theta[-1] -= mean
