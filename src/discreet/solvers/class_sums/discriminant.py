@@ -71,6 +71,7 @@ class Directions:
     length : length of a typical row before clipping to 1.
     gaps : how much higher a class scores than the others, minus one standard error.
     shares : share of all rows in every class.
+    least_gap : the gap that is expected of two classes of which one is rare.
     """
 
     matrix: Array
@@ -78,12 +79,14 @@ class Directions:
     length: float
     gaps: Array
     shares: Array
+    least_gap: float = 0.0
 
 
 def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
     """Return one direction for two classes (towards the second), otherwise one for every class."""
     n_classes = len(sums.counts)
-    shares = class_shares(*pooled_shares(sums, n_samples))
+    noisy, unsure = pooled_shares(sums, n_samples)
+    shares = class_shares(noisy, unsure)
     means, seen = column_means(sums.sizes / n_samples, math.sqrt(n_classes * sums.variance) / n_samples)
     moments = means / means.sum()
     row = sums.features.sum(axis=0) / n_samples
@@ -103,13 +106,16 @@ def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
         gaps.append(covariance / (share * (1 - share)))
     matrix = np.stack(found, axis=1)
     mean = np.where(seen, row, 0.0)
-    if n_classes == 2:
+    rare = rareness(float(shares[1]), math.sqrt(unsure)) if n_classes == 2 else 0.0
+    if rare > 0:
         matrix[:, 0] += _LEANING * rare_lean(float(shares[1]), mean)
-        gaps[0] = max(gaps[0], _EXPECTED * rareness(float(shares[1])))
+        gaps[0] = max(gaps[0], _EXPECTED * rare)
     if n_classes == 2 and sums.left < _SHRUNK:
         # The constant of rows longer than the bound shrinks with their length, so the subtracted mean must too.
         matrix = matrix - np.outer(mean, mean @ matrix) / max(float(mean @ mean), 1e-300)
-    return Directions(matrix, mean @ matrix, row_length(sums.left, sums.constant), np.array(gaps), shares)
+    return Directions(
+        matrix, mean @ matrix, row_length(sums.left, sums.constant), np.array(gaps), shares, _EXPECTED * rare
+    )
 
 
 def along(vector: Array, row: Array) -> Array:
@@ -201,7 +207,7 @@ _CONSTANTS = CONSTANT, 2 * CONSTANT, 4 * CONSTANT
 _BLURRED = 0.1  # largest noise in a class share, unless the constant is the largest
 _STEEPEST = 1.0  # largest initial slope
 _SMALL = 0.5  # from such slopes on, nothing is known of what the cap adds to the gradient
-_LEAST_SLOPE = 0.02  # the direction points from the first class to the second
+_LEAST_SLOPE = 0.05  # the direction points from the first class to the second
 
 
 @dataclass(frozen=True)
@@ -378,10 +384,15 @@ class NoisyDiscriminantPlan(base.Plan):
             )
             reached = trusted(reached, start, stddev)
         if problem.loss.n_outputs == 1:
-            reached[0] = max(reached[0], _LEAST_SLOPE, _EXPECTED * rareness(float(found.shares[1])))
+            reached[0] = max(reached[0], self.least_slope(reached), found.least_gap)
         theta = (matrix @ reached)[None]
         joint = problem.loss.n_outputs > 1
         return base.Release(centered(theta) if joint else theta, entropy.secure)
+
+    @staticmethod
+    def least_slope(reached: Array) -> float:
+        """The least slope: clipping shrinks the constants of long rows, whose length must not rank them."""
+        return _LEAST_SLOPE * (1 + float(np.abs(reached[1:]).sum()))
 
     def even(self, noisy_gradient: Callable[[Array], Array], point: Array) -> Array:
         """Return the noisy gradient at a point, without what the cap adds to that of the constant if chances are right.

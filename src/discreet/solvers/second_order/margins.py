@@ -55,6 +55,7 @@ _STEEPEST = 100.0
 # The share of a class below which its rows are expected to be unlike the mean row, fully so from half of it; and the
 # standard deviation of products with the mean row, over its length.
 _RARE, _ALONG_MEAN = 0.02, 0.07
+_VAGUE = 0.05  # noise in a share, above which no class counts as rare
 # The standard deviation of log-odds that this expectation is worth, and the noise that their mean may have.
 _LEANING, _MISPLACED = 0.6, 0.6
 # The default factor: measured on Adult, MAGIC and Electricity.
@@ -283,7 +284,9 @@ def calibrated(
         theta = theta * scale
         if outputs > 1 or not problem.bounds.intercept:
             return np.asarray(theta)
-        return leaning(theta, float(expit(mean_prediction(*look, theta)[0])), n, left, first, look)
+        mean, spread = mean_prediction(*look, theta)
+        share = float(expit(mean / math.sqrt(1 + math.pi / 8 * spread)))  # of a class, as predicted on average
+        return leaning(theta, share, n, left, first, look)
     mean, spread = mean_prediction(*look, theta)
     theta = theta.copy()
     theta[-1] -= mean
@@ -293,7 +296,10 @@ def calibrated(
     factor, constant = calibrated_line(noisy, stddev, weight, default, n, left * spread)
     theta = factor * theta
     theta[-1] += constant / math.sqrt(left)  # clipping shrinks it
-    return leaning(theta, second_share(noisy, stddev, weight, n), n, left, first, look)
+    share = second_share(noisy, stddev, weight, n)
+    if rareness(share, stddev / (weight * n)) == 0:
+        return theta
+    return leaning(theta, share, n, left, first, look)
 
 
 def leaning(
@@ -337,8 +343,10 @@ def rare_lean(share: float, row: Array) -> Array:
     return np.asarray(row * (math.copysign(rareness(share), share - 0.5) / (_ALONG_MEAN * length)))
 
 
-def rareness(share: float) -> float:
-    """Return 1 if one of two classes is rare, 0 if none is, and a number between near the border."""
+def rareness(share: float, stddev: float = 0.0) -> float:
+    """Return 1 if one of two classes is rare, 0 if none is or the share is mostly noise, else a number between."""
+    if stddev > _VAGUE:
+        return 0.0
     return min(1.0, max(0.0, 2 - 2 * min(share, 1 - share) / _RARE))
 
 
