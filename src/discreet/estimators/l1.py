@@ -22,7 +22,7 @@ from discreet.problem import Problem, choice_signal
 from discreet.sets import L1Ball
 from discreet.solvers import base
 from discreet.solvers.class_sums.refocused import RefocusedSums
-from discreet.solvers.vertices.frank_wolfe import FrankWolfe
+from discreet.solvers.vertices.frank_wolfe import CLEAR, FrankWolfe
 from discreet.solvers.vertices.paced_walk import PacedWalkPlan
 
 _UNSEEN = 0.05  # mean entry of a column relative to the entry bound; few columns of sparse rows have more
@@ -87,7 +87,10 @@ class _OverL1Ball(EntrywiseModel):
 
 @dataclasses.dataclass(frozen=True)
 class _Farther:
-    """Frank-Wolfe; a longer ball and a slope where choices among the columns of dense rows rise far above the noise."""
+    """Frank-Wolfe, for dense rows with a cap on derivatives where choices among the columns are clear of the noise.
+
+    Where they rise far above it, with a longer ball and a slope.
+    """
 
     name: ClassVar[str] = FrankWolfe.name
     multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = FrankWolfe.multiclass
@@ -96,12 +99,16 @@ class _Farther:
     def plan(self, problem: Problem, guarantee: Guarantee) -> base.Plan:
         """Return the plan of Frank-Wolfe in the ball that public facts choose."""
         n_columns = problem.n_features - int(problem.bounds.intercept)
-        if not problem.sparse and choice_signal(problem, guarantee, 2 * n_columns) >= _FAR_ABOVE:
+        signal = 0.0 if problem.sparse else choice_signal(problem, guarantee, 2 * n_columns)
+        solver = self.solver
+        given = solver.choice != "auto" or solver.evidence_share is not None
+        if signal >= CLEAR and not given:
+            solver = dataclasses.replace(solver, capped=True)
+        if signal >= _FAR_ABOVE:
             problem = dataclasses.replace(problem, geometry=L1Ball(_LONG, problem.n_features))
-            given = self.solver.choice != "auto" or self.solver.evidence_share is not None
             if not given and problem.bounds.intercept and guarantee.delta > 0:
-                return dataclasses.replace(self.solver, slope_share=_SLOPE_SHARE).plan(problem, guarantee)
-        return self.solver.plan(problem, guarantee)
+                solver = dataclasses.replace(solver, slope_share=_SLOPE_SHARE)
+        return solver.plan(problem, guarantee)
 
 
 class _MarginsOverL1Ball(_OverL1Ball):

@@ -106,14 +106,19 @@ def test_the_bill_is_worth_the_promise_and_is_what_a_run_calls(relation, loss):
         assert calls(plan, records) == billed(plan)
 
 
+@pytest.mark.parametrize("epsilon", [0.4, 5.0])
 @pytest.mark.parametrize("kind", [PrivateSparseLogisticRegression, PrivateSparseLinearSVC])
-def test_replays_of_worst_neighbors_pass(kind):
+def test_replays_of_worst_neighbors_pass(kind, epsilon):
     X = np.vstack([[[1.0, 1.0]], np.tile([[0.5, -0.5]], (400, 1))])
     y = np.arange(401) % 2
     other, labels = X.copy(), y.copy()
     other[0], labels[0] = -1.0, 1 - y[0]
-    model = kind(5.0, 1e-3, classes=[0, 1])
-    assert model.plan(401, 2).slope_share
+    model = kind(epsilon, 1e-3, classes=[0, 1])
+    plan = model.plan(401, 2)
+    assert bool(plan.slope_share) == (epsilon == 5.0)
+    assert not plan.evidence_share
+    if kind is PrivateSparseLogisticRegression:
+        assert plan.walk.problem.loss.lipschitz < 1.0
     found = replay(fitting(model), (X, y), (other, labels))
     assert found.passed, str(found)
 
@@ -146,14 +151,38 @@ def test_the_walk_covers_half_of_the_ball_and_refusals_say_what_is_needed():
         FrankWolfe(slope_share=1.0).plan(problem_of(), Guarantee(5.0, 1e-3))
 
 
+def test_derivatives_are_capped_for_dense_rows_whose_choices_are_clear_of_the_noise():
+    def cap(model, epsilon, **solver):
+        if solver:
+            model = model(epsilon, 1e-6, classes=[0, 1], solver=FrankWolfe(**solver))
+        else:
+            model = model(epsilon, 1e-6, classes=[0, 1])
+        plan = model.plan(2000, 20)
+        assert plan.problem.loss == Logistic()
+        return plan.walk.problem.loss.lipschitz
+
+    assert cap(PrivateSparseLogisticRegression, 0.1) == 1.0  # the length is paid for
+    assert cap(PrivateSparseLogisticRegression, 0.5) == 0.5
+    assert cap(PrivateSparseLogisticRegression, 0.5, n_iterations=7) == 0.5
+    assert cap(PrivateSparseLogisticRegression, 0.5, choice="vertices") == 1.0
+    assert cap(PrivateSparseLogisticRegression, 50.0) == 1.0
+    sparse = PrivateSparseLogisticRegression(0.5, 1e-6, classes=[0, 1]).plan(2000, 20, sparse=True)
+    assert sparse.walk.problem.loss == Logistic()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
 @pytest.mark.lemma("frank-wolfe.md#section-10")
-def test_the_model_stays_in_its_ball_and_the_certificate_holds():
+def test_the_model_stays_in_its_ball_and_the_certificate_holds(share):
     rng = np.random.default_rng(3)
     X = rng.uniform(-1, 1, size=(2000, 3))
     y = np.where(X @ [3.0, -1.0, 0.5] + 1 + rng.logistic(size=2000) > 0, 1.0, -1.0)
     problem = problem_of(n=2000, size=4.0)
     with insecure_noise(0):
-        found = plan_of(problem).run([ArrayRecords(X, y, problem.bounds)], fresh_entropy())
+        plan = FrankWolfe(slope_share=share, evidence_share=0.0, capped=True).plan(
+            problem, Guarantee(0.5, 1e-3)
+        )
+        assert plan.walk.problem.loss.lipschitz < 1.0
+        found = plan.run([ArrayRecords(X, y, problem.bounds)], fresh_entropy())
     theta = found.theta.ravel()
     assert np.abs(theta[:-1]).sum() <= 4.0 * (1 + 1e-12)
 

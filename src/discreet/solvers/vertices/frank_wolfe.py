@@ -62,8 +62,9 @@ _MOST = 2_000  # maximum number of iterations that the rule may choose; each is 
 #: if the certificate is smaller.
 _FEWEST = 4
 #: Signal of a single choice (see `choice_signal`) above which the walk over margins needs no evidence for its length.
-_CLEAR = 15.0
-_MORE = 2  # times as many choices before a slope is fitted
+CLEAR = 15.0
+_MORE = 2  # times as many choices before a slope is fitted, ...
+_ENOUGH = 400  # ... but no more than these: their mean hardly improves, and each is a pass over the data
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class FrankWolfe:
     ----------
     n_iterations : number of noisy choices; None minimizes the certificate with a typical curvature: at least 4, or one
         if the certificate is no better than for the center; over vertices, no more than the signal of a single choice
-        (`discreet.problem.choice_signal`), and twice as many with a ``slope_share``.
+        (`discreet.problem.choice_signal`), and twice as many, up to 400, with a ``slope_share``.
     expected_curvature : expected curvature of the data as a fraction of the worst case; it only affects the number of
         choices, and 1 nearly minimizes the certificate itself. Worst cases are rare: 0.07 makes a sixth of the choices
         and did better on most generated data (benchmarks/lasso.py).
@@ -88,7 +89,9 @@ class FrankWolfe:
         given, and for margin losses where a single choice is clear of the noise.
     slope_share : part of the budget for the slope along the walk and the intercept, of margin losses over an L1 ball of
         bounded entries with delta > 0; it takes the place of evidence. The walk then covers the inner half of the ball,
-        and derivatives of a logistic loss are capped during it while noise counts.
+        and is ``capped``.
+    capped : whether derivatives of a logistic loss are capped during a walk over an L1 ball of bounded entries while
+        noise counts. CSR rows then take whole steps.
 
     Over an L1 ball of bounded entries the intercept is not part of the ball; it has its own noisy corrections.
 
@@ -112,6 +115,7 @@ class FrankWolfe:
     weights: str = "even"
     evidence_share: float | None = None
     slope_share: float = 0.0
+    capped: bool = False
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> FrankWolfePlan | PacedWalkPlan:
         """Choose the number of steps by the certificate, then the least noise that meets the guarantee."""
@@ -120,7 +124,7 @@ class FrankWolfe:
         whole, fits = problem, self._fits(problem, guarantee, paced)
         if paced:
             problem = paced_walk.columns_alone(problem, paced_walk.INNER if fits else 1.0)
-        if fits and problem.loss.family == "logistic":
+        if paced and (fits or self.capped) and problem.loss.family == "logistic":
             problem = replace(problem, loss=problem.loss.capped(_cap(_signal(problem, guarantee))))
         geometry = geometry_of(problem, self.name)
         choice = _checks.choice("choice", self.choice, ("auto", "vertices", "gradient"))
@@ -130,7 +134,7 @@ class FrankWolfe:
             raise ParameterError("expected_curvature", f"must be at most 1, got {self.expected_curvature!r}")
         plans: list[FrankWolfePlan] = []
         if choice != "gradient" and isinstance(geometry, Polytope):
-            plans.append(self._vertex_plan(problem, guarantee, geometry, wanted, _MORE if fits else 1))
+            plans.append(self._vertex_plan(problem, guarantee, geometry, wanted, fits))
         elif choice == "vertices":
             raise ValueError(
                 f"solver {self.name!r} with choice='vertices' needs a list of vertices, which "
@@ -169,12 +173,12 @@ class FrankWolfe:
             return 0.0
         if self.evidence_share is None:
             margins = problem.loss.family != "general"
-            clear = margins and _signal(problem, guarantee) >= _CLEAR
+            clear = margins and _signal(problem, guarantee) >= CLEAR
             return paced_walk.EVIDENCE_SHARE if choice == "auto" and not clear else 0.0
         return _share("evidence_share", self.evidence_share)
 
     def _vertex_plan(
-        self, problem: Problem, guarantee: Guarantee, geometry: Polytope, wanted: int | None, more: int
+        self, problem: Problem, guarantee: Guarantee, geometry: Polytope, wanted: int | None, fits: bool
     ) -> VertexPlan:
         steps = np.arange(1, _MOST + 1)
         if guarantee.delta > 0:
@@ -186,7 +190,8 @@ class FrankWolfe:
         per_step = [r / epsilons * math.log(geometry.n_vertices) for r in ranges]
         chosen = wanted or self._best(problem, geometry, per_step[0], per_step[1])
         if wanted is None:
-            chosen = min(more * min(chosen, max(1, int(_signal(problem, guarantee)))), _MOST)
+            chosen = min(chosen, max(1, int(_signal(problem, guarantee))))
+            chosen = min(_MORE * chosen, _ENOUGH) if fits else chosen
         releases = chosen * problem.n_models
         epsilon = 1 / calibrate(lambda x: events.Repeated(events.BoundedRange(1 / x), releases), guarantee)
         return VertexPlan(problem, guarantee, chosen, self.weights, epsilon)
@@ -229,7 +234,7 @@ class FrankWolfe:
 
 
 def _cap(signal: float) -> float:
-    """Return the cap on a record's derivative during a walk before a slope: at least that at an even guess."""
+    """Return the cap on a record's derivative during a walk: at least that at an even guess."""
     return float(np.clip(0.6 * np.cbrt(signal / 100), 0.5, 1.0))
 
 

@@ -379,10 +379,9 @@ class PacedWalkPlan(base.Plan):
         after = 0.0
         if self.slope_share:
             slope, offset = self.fit.run(records, theta, offset, curvature, entropy)
-            walked = float(np.abs(theta).sum())
-            after = self.problem.loss.lipschitz * abs(slope - 1) * walked
-            after += self._uncapped * (slope * walked + abs(offset))
+            after = self.problem.loss.lipschitz * abs(slope - 1) * float(np.abs(theta).sum())
             theta *= slope
+        after += self._uncapped * (float(np.abs(theta).sum()) + abs(offset))
         found = self._certified(
             self._over_the_ball(self.walk.certified(walk)), length, moved, abs(offset - last)
         )
