@@ -35,7 +35,7 @@ from discreet.solvers import base
 _WIDTH, _JOINT_WIDTH = (
     0.5,
     2.0,
-)  # of the corner of a hinge: of two classes, and of several that are fitted together
+)  # of a hinge's corner: of one model for two classes, and of all classes together
 
 
 class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLinearModel):  # type: ignore[misc]

@@ -285,7 +285,9 @@ def calibrated(
         if outputs > 1 or not problem.bounds.intercept:
             return np.asarray(theta)
         mean, spread = mean_prediction(*look, theta)
-        share = float(expit(mean / math.sqrt(1 + math.pi / 8 * spread)))  # of a class, as predicted on average
+        share = float(
+            expit(mean / math.sqrt(1 + math.pi / 8 * spread))
+        )  # of a class, as predicted on average
         return leaning(theta, share, n, left, first, look)
     mean, spread = mean_prediction(*look, theta)
     theta = theta.copy()
