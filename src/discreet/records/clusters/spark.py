@@ -108,7 +108,6 @@ class SparkRows(KeptRows):
         if schema is None and target is None and labeled:
             raise ValueError("name the column of labels: fit(frame, target='y')")
         reading: Reading
-        told: Reading
         if schema is None:
             numbers = Numbers.of(table, target, None, classes, bad_rows)
             names, (chosen, reading) = numbers.names, table.packed(numbers)
