@@ -132,3 +132,21 @@ def test_relations_between_columns_are_taken_from_the_look_as_far_as_its_noise_a
     assert np.allclose(laws[0].drawn(np.random.default_rng(0)), related, atol=20)
     assert np.abs(laws[1].expected).max() < 0.01
     assert np.abs(laws[1].stddev).min() > 0
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1000.0])
+@pytest.mark.parametrize("n", [1, 30])
+def test_bands_are_numbers_whatever_is_released(epsilon, n):
+    X, y, schema = invented("target", n, 0)
+    X = {name: np.full_like(cells, cells[0]) for name, cells in X.items()}
+    for seed in range(3):
+        with insecure_noise(seed):
+            models = [
+                PrivateAdditiveClassifier(epsilon, 1e-6, schema=schema, classes=[0, 1]).fit(X, np.ones(n)),
+                PrivateAdditiveRegressor(epsilon, 1e-6, schema=schema, target_bounds=(-1, 1)).fit(X, y),
+                PrivateAdditiveRegressor(
+                    epsilon, 1e-6, schema=schema, target_bounds=(0, 1000), loss="poisson", least_mean=0.01
+                ).fit(X, np.abs(y)),
+            ]
+        for model in models:
+            assert all(np.isfinite(shape.margin).all() for shape in model.model_.shapes)

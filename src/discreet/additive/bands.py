@@ -31,6 +31,7 @@ _DECAYS = 0.0, 0.5, 1.0, 2.0  # of relations between columns, along directions w
 _SIZES = np.geomspace(1e-6, 1.0, 16)  # their variance along the strongest direction
 _LEAST_KEPT = 0.5  # of the mean square of records, by shortening
 _LEAST_SHARE = 0.02  # of residuals that are not clipped
+_FLATTEST = 1e-9  # slope of probabilities
 _NODES, _WEIGHTS = hermegauss(21)
 
 
@@ -88,13 +89,16 @@ def class_slope(cap: float) -> Slope:
 
     def slope(raw: Array) -> Array:
         high = expit(raw)
-        return np.asarray(high * (1 - high) * (high * (1 - high < cap) + (1 - high) * (high < cap)))
+        inside = high * (1 - high < cap) + (1 - high) * (high < cap)
+        return np.asarray(np.maximum(high * (1 - high) * inside, _FLATTEST))
 
     return slope
 
 
 def count_slope(cap: float, scale: float, reach: float, middle: float) -> Slope:
     """Of predicted means minus counts, which spread more where means are larger; ``scale`` holds at ``middle``."""
+
+    middle = min(reach, max(-reach, middle))
 
     def slope(raw: Array) -> Array:
         raw = np.clip(raw, -reach, reach)
