@@ -385,7 +385,7 @@ def private_domains(
         raise ParameterTypeError(
             "candidates",
             f"must map columns to their public candidates, got {candidates!r}",
-            'pass for example {"income": None}, which means those of discreet.wide_grid()',
+            'pass {"income": None}, for example, where None means the candidates of discreet.wide_grid()',
         )
     share = _checks.real("coverage", coverage, above=0)
     if not share < 1:
