@@ -50,6 +50,7 @@ from discreet.solvers.second_order.coordinates import mapped
 from discreet.solvers.second_order.margins import class_shares, rare_lean, rareness
 
 _SEEN = 3.0  # standard deviations of noise that a column's size must exceed to be used
+_ROW_SEEN = 2.0  # times the noise, up to which nothing of the mean row counts as told
 _LEAST_RIDGE = 1300.0  # over the noise variance of a mean; below this, the choice of ridge follows the noise
 _RIDGES = 1e-12, 10.0  # moments sum to 1: the smallest ridge has no effect, the largest equalizes all columns
 _RIDGES_PER_DECADE = 4
@@ -94,12 +95,13 @@ def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
         sums.variance / n_samples**2,
         sums.count_variance / (sums.left * n_samples) ** 2,
     )
+    told = row_told(row, n_classes * variance)
     found, gaps = [], []
     for k in [1] if n_classes == 2 else range(n_classes):
-        share, counted = shares[k], float(np.clip(sums.counts[k] / (sums.left * n_samples), 0.0, 1.0))
-        contrast = sums.features[k] / n_samples - counted * row
+        share = shares[k]
+        contrast = sums.features[k] / n_samples - share * row
         terms = (1 - share) ** 2 + (n_classes - 1) * share**2
-        hidden = hidden_share(contrast, row, terms * (variance + count_variance * float(row @ row)))
+        hidden = told * hidden_share(contrast, row, terms * (variance + count_variance * float(row @ row)))
         contrast -= hidden * along(contrast, row)
         direction, covariance = ridge_direction(contrast, moments, terms * variance, _LEAST_RIDGE * variance)
         found.append(direction - hidden * along(direction, row))
@@ -112,7 +114,7 @@ def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
         gaps[0] = max(gaps[0], _EXPECTED * rare)
     if n_classes == 2 and sums.left < _SHRUNK:
         # The constant of rows longer than the bound shrinks with their length, so the subtracted mean must too.
-        matrix = matrix - np.outer(mean, mean @ matrix) / max(float(mean @ mean), 1e-300)
+        matrix = matrix - told * np.outer(mean, mean @ matrix) / max(float(mean @ mean), 1e-300)
     return Directions(
         matrix, mean @ matrix, row_length(sums.left, sums.constant), np.array(gaps), shares, _EXPECTED * rare
     )
@@ -121,6 +123,14 @@ def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
 def along(vector: Array, row: Array) -> Array:
     """Return the component of a vector along a row."""
     return row * (float(row @ vector) / max(float(row @ row), 1e-300))
+
+
+def row_told(row: Array, variance: float) -> float:
+    """Return how much of the mean row rises above noise of this ``variance`` in every column: 1 if noise is small.
+
+    Where the row is noise, scores along it tell nothing about lengths: they are as good as any others.
+    """
+    return max(0.0, 1 - _ROW_SEEN * len(row) * variance / max(float(row @ row), 1e-300))
 
 
 def hidden_share(contrast: Array, row: Array, variance: float) -> float:
