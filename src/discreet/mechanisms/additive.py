@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import ClassVar, Protocol, SupportsIndex
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet._typing import Array, Integers
 from discreet.mechanisms.recording import listening, observed
-from discreet.mechanisms.samplers.discrete import DiscreteLaw, discrete_gaussian, discrete_laplace
+from discreet.mechanisms.samplers.discrete import discrete_gaussian, discrete_laplace
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Discretized, Event, Gaussian, Pure
 from discreet.privacy.guarantee import Sensitivity
@@ -52,11 +52,6 @@ def _grid(scale: float) -> float:
 def _width(scale: float) -> int:
     """Return how many grid steps share one entry of the table, rounded up by less than one part in 2^22."""
     return math.ceil(scale / _grid(scale) / _TABLE_SCALE)
-
-
-@lru_cache(maxsize=256)
-def _law(width: int) -> DiscreteLaw:
-    return discrete_gaussian(_TABLE_SCALE, width)
 
 
 def from_grid(steps: Integers, grid: float) -> Array:
@@ -135,8 +130,8 @@ class GaussianNoise:
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
         """Draw the same noise, counted in steps of ``grid``."""
-        sizes = sizes_of(shape)
-        return _law(_width(self.stddev)).draw(math.prod(sizes), entropy).reshape(sizes)
+        sizes, width = sizes_of(shape), _width(self.stddev)
+        return discrete_gaussian(_TABLE_SCALE, width).draw(math.prod(sizes), entropy).reshape(sizes)
 
     def add_to(self, value: ArrayLike, entropy: Entropy) -> Array:
         """Round ``value`` down to the grid and add noise. The sum is formed in integers, for mechanisms to release."""

@@ -269,6 +269,7 @@ class DiscreteLaw:
         return -magnitude if negative else magnitude
 
 
+@lru_cache(maxsize=256)
 def discrete_gaussian(stddev: int | float | Fraction, width: int = 1) -> DiscreteLaw:
     """P(X = x) proportional to exp(-x^2 / (2 s^2)) with s = ``stddev * width``, taken exactly.
 
