@@ -221,13 +221,9 @@ class DiscreteLaw:
             filled += len(accepted)
         return values
 
-    @cached_property
-    def _table(self) -> Table:
-        return cumulative_table(self.weights)
-
     def accepted(self, words: Words, entropy: Entropy) -> Integers:
         """Return the accepted samples among the candidates in ``words`` (three words each), in order."""
-        table = self._table
+        table: Table = cumulative_table(self.weights)
         n_candidates = len(words) // WORDS_PER_CANDIDATE
         values = np.empty(n_candidates, dtype=np.int64)
         close = np.empty((n_candidates, 2), dtype=np.int64)
@@ -269,7 +265,6 @@ class DiscreteLaw:
         return -magnitude if negative else magnitude
 
 
-@lru_cache(maxsize=256)
 def discrete_gaussian(stddev: int | float | Fraction, width: int = 1) -> DiscreteLaw:
     """P(X = x) proportional to exp(-x^2 / (2 s^2)) with s = ``stddev * width``, taken exactly.
 
