@@ -244,7 +244,7 @@ class NoisyGradientDescent:
             _plain(problem),
             isinstance(problem.bounds, LeveledBounds) and not problem.sparse,
         )
-        fewest = _FEWEST_WIDE if leveled_rows else _FEWEST
+        fewest = _FEWEST_WIDE if dense and problem.n_features > _WIDE else _FEWEST
         momenta: tuple[float, ...] = _MOMENTA_AT_CORNERS if fading else _MOMENTA
         if plain:
             momenta, fewest = _MOMENTA_INSIDE, _FEWEST_INSIDE
