@@ -1,6 +1,8 @@
 """Gradient boosting made private by agreement: many teachers on disjoint customers, one student for the world."""
 
+import tempfile
 import warnings
+from pathlib import Path
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -16,7 +18,8 @@ def invented_customers(n, rng):
     return np.column_stack([months, bill, calls]), leaves.astype(int)
 
 
-def main():
+def main(folder):
+    ledger = discreet.Ledger(Path(folder) / "budget.ledger", epsilon=5.0, delta=1e-5)
     rng = np.random.default_rng(3)
     private, left = invented_customers(80_000, rng)
     public, _ = invented_customers(1_000, rng)  # without labels: a list of made-up contracts is enough
@@ -27,11 +30,12 @@ def main():
         epsilon=2.0,
         delta=1e-6,
         classes=[0, 1],
+        ledger=ledger,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(private, left, public)
-    linear = discreet.PrivateLogisticRegression(epsilon=2.0, delta=1e-6, classes=[0, 1])
+    linear = discreet.PrivateLogisticRegression(epsilon=2.0, delta=1e-6, classes=[0, 1], ledger=ledger)
     scaled = private / np.array([72, 120, 10])
     linear.fit(scaled, left)
     student, line = model.score(test, truth), linear.score(test / np.array([72, 120, 10]), truth)
@@ -43,4 +47,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as place:
+        main(place)

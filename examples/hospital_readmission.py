@@ -4,6 +4,9 @@ Protecting rows one by one would look better and promise less: a patient with ei
 epsilon.
 """
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 
 import discreet
@@ -18,11 +21,14 @@ def invented_visits(n_patients, rng):
     return health / 3, (rng.uniform(size=len(patient)) < chance).astype(int), patient
 
 
-def main():
+def main(folder):
+    ledger = discreet.Ledger(Path(folder) / "budget.ledger", epsilon=3.0, delta=1e-5, unit="user")
     rng = np.random.default_rng(7)
     rows, readmitted, patient = invented_visits(30_000, rng)
     new_rows, new_readmitted, _ = invented_visits(5_000, rng)
-    model = discreet.PrivateLogisticRegression(epsilon=1.0, delta=1e-6, classes=[0, 1], max_rows_per_group=2)
+    model = discreet.PrivateLogisticRegression(
+        epsilon=1.0, delta=1e-6, classes=[0, 1], max_rows_per_group=2, ledger=ledger
+    )
     model.fit(rows, readmitted, groups=patient)
     print(model.privacy_)
     accuracy = model.score(new_rows, new_readmitted)
@@ -33,4 +39,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as place:
+        main(place)

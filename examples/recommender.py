@@ -1,5 +1,8 @@
 """Item factors that may be published, and recommendations that each user computes from their own row."""
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -8,7 +11,8 @@ import discreet
 USERS, ITEMS, RATINGS = 20_000, 80, 20
 
 
-def main():
+def main(folder):
+    ledger = discreet.Ledger(Path(folder) / "budget.ledger", epsilon=4.0, delta=1e-5, unit="user")
     rng = np.random.default_rng(5)
     taste, kind = rng.normal(size=(USERS, 2)), rng.normal(size=(ITEMS, 2))
     users = np.repeat(np.arange(USERS), RATINGS)
@@ -17,7 +21,7 @@ def main():
     ratings = sp.csr_matrix((stars, (users, items)), shape=(USERS, ITEMS))
 
     model = discreet.PrivateMatrixCompletion(
-        epsilon=2.0, delta=1e-6, rating_bounds=(1, 5), ratings_per_user=RATINGS, rank=2
+        epsilon=2.0, delta=1e-6, rating_bounds=(1, 5), ratings_per_user=RATINGS, rank=2, ledger=ledger
     )
     model.fit(ratings)
     print(model.privacy_)
@@ -38,4 +42,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as place:
+        main(place)

@@ -1,5 +1,8 @@
 """The private LASSO on word counts: thousands of columns, a handful that matter, a model one can read."""
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -19,10 +22,11 @@ def invented_reviews(n, rng):
     return X, np.clip(opinion, -3, 3)
 
 
-def main():
+def main(folder):
+    ledger = discreet.Ledger(Path(folder) / "budget.ledger", epsilon=5.0, delta=1e-5)
     X, opinion = invented_reviews(N, np.random.default_rng(11))
     model = discreet.PrivateLasso(
-        epsilon=4.0, delta=1e-6, target_bounds=(-3, 3), l1_radius=4.0, fit_intercept=False
+        epsilon=4.0, delta=1e-6, target_bounds=(-3, 3), l1_radius=4.0, fit_intercept=False, ledger=ledger
     )
     model.fit(X, opinion)
     found = np.argsort(-np.abs(model.coef_))[:TELLING]
@@ -33,4 +37,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as place:
+        main(place)

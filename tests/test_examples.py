@@ -23,6 +23,7 @@ def test_example(script):
     )
     assert run.returncode == 0, run.stderr[-2000:]
     assert run.stdout.strip()
+    assert "Warning" not in run.stderr
 
 
 def shown(value):

@@ -308,6 +308,7 @@ def test_every_command_is_in_the_help(capsys):
     ("line", "words"),
     [
         ("fti", "did you mean 'fit'?"),
+        ("report m.json", "there is no command 'report'; use 'card'"),
         ("ledger creat", "did you mean 'create'?"),
         ("fit x.csv --epslon 1", "there is no option --epslon; did you mean '--epsilon'?"),
         ("fit x.csv --epsilon 1 --output m --max-row 3 --modle svm", "did you mean '--model'?"),
@@ -544,3 +545,12 @@ def test_kernels_compile_where_no_folder_can_be_written(monkeypatch):
     monkeypatch.setattr(numba_decorator, "njit", refusing)
     monkeypatch.setattr(numba_decorator, "_copy_kernels", lambda: False)
     assert numba_decorator.compiled()(lambda x: x + 1)(1) == 2
+
+
+def test_every_command_is_in_the_guide():
+    guide = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    commands = [command for group in COMMANDS.values() for command in group]
+    names = [f"{command.name} {action.name}" for command in commands for action in command.actions]
+    names += [command.name for command in commands if not command.actions and command.name != "plan-transfer"]
+    assert [name for name in names if f"discreet {name}" not in guide] == []
+    assert "discreet plan transfer" in guide

@@ -80,6 +80,17 @@ _LETTERS = {
 }
 
 
+COMMANDS = {  # names of commands elsewhere, and the command here
+    "budget": "ledger",
+    "convert": "export",
+    "report": "card",
+    "score": "evaluate",
+    "summary": "show",
+    "test": "evaluate",
+    "train": "fit",
+}
+
+
 def advice(option: str, known: Iterable[str]) -> str:
     """Return what to use instead of an unknown option, or a similar option, or an empty string."""
     return f"; {HABITS[option]}" if option in HABITS else did_you_mean(option, known)
@@ -195,8 +206,10 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            what = str(action.metavar or "choice").casefold()
-            raise argparse.ArgumentError(action, unknown(what, str(value), map(str, action.choices)))
+            what, text = str(action.metavar or "choice").casefold(), str(value)
+            if what == "command" and text in COMMANDS:
+                raise argparse.ArgumentError(action, f"there is no command {text!r}; use {COMMANDS[text]!r}")
+            raise argparse.ArgumentError(action, unknown(what, text, map(str, action.choices)))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and refuse unknown arguments here, not in the parser above, which has other options."""

@@ -130,12 +130,8 @@ class GaussianNoise:
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
         """Draw the same noise, counted in steps of ``grid``."""
-        sizes = sizes_of(shape)
-        return (
-            discrete_gaussian(_TABLE_SCALE, _width(self.stddev))
-            .draw(math.prod(sizes), entropy)
-            .reshape(sizes)
-        )
+        sizes, width = sizes_of(shape), _width(self.stddev)
+        return discrete_gaussian(_TABLE_SCALE, width).draw(math.prod(sizes), entropy).reshape(sizes)
 
     def add_to(self, value: ArrayLike, entropy: Entropy) -> Array:
         """Round ``value`` down to the grid and add noise. The sum is formed in integers, for mechanisms to release."""

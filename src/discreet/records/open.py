@@ -350,7 +350,9 @@ def _target(X: Any, y: Any, target: str | None, schema: Any, ids: str | None) ->
             raise ParameterError("target", f"must be the target of the schema, {declared!r}, got {target!r}")
         target = declared
     if y is not None and is_source(X):
-        raise ValueError("labels are read from the file: pass target='column' instead of y")
+        raise ValueError(
+            "labels are read from the file or query that X is: pass target='column' instead of y"
+        )
     if y is not None and target is not None:
         raise ParameterError("y", "must be None where a schema or target names the column of labels")
     return target

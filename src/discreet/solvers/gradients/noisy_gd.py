@@ -246,11 +246,9 @@ class NoisyGradientDescent(DescentSettings):
         """
         largest_rate = STEP / (field.typical_curvature * problem.bounds.feature_norm**2)
         time = flow_time(problem, signal)
-        plain, leveled_rows = (
-            _plain(problem),
-            isinstance(problem.bounds, LeveledBounds) and not problem.sparse,
-        )
-        fewest = _FEWEST_WIDE if leveled_rows else _FEWEST
+        plain, leveled_rows = _plain(problem), isinstance(problem.bounds, LeveledBounds)
+        wide = leveled_rows and problem.n_features > _WIDE and not problem.sparse
+        fewest = _FEWEST_WIDE if wide else _FEWEST
         momenta: tuple[float, ...] = _MOMENTA_AT_CORNERS if fading else _MOMENTA
         if plain:
             momenta, fewest = _MOMENTA_INSIDE, _FEWEST_INSIDE
