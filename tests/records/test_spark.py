@@ -206,7 +206,7 @@ def _size(part):
 
 
 def _holds(name, rows):
-    return [name in spark._held for _ in rows]
+    return [bool(spark._held.get(name)) for _ in rows]
 
 
 DRIVER = """
