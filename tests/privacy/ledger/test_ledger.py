@@ -182,6 +182,16 @@ class TestCharging:
         with pytest.raises(BudgetExceeded, match="infinity alone"):
             ledger.charge(event)
 
+    @pytest.mark.parametrize("adaptive", [True, False])
+    def test_as_many_charges_fit_as_are_foretold(self, path: Path, adaptive: bool) -> None:
+        ledger, event = Ledger(path, 1.0, 1e-6, adaptive=adaptive), Gaussian(20.0)
+        foretold = ledger.further(event)  # before the first charge, which may close an adaptive ledger
+        for left in range(foretold, 0, -1):
+            assert ledger.further(event) == left
+            ledger.charge(event)
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(event)
+
     def test_what_is_not_an_event(self, pure: Ledger) -> None:
         with pytest.raises(TypeError, match="Event"):
             pure.charge(0.5)  # type: ignore[arg-type]

@@ -367,13 +367,20 @@ class Ledger:
 
     def further(self, event: Event, most: int = MANY) -> int:
         """Return how many further charges of ``event`` would be admitted, one after the other; at most ``most``."""
+
+        def fit(times: int) -> bool:
+            if times == 1:
+                return self.admits(event)
+            # Together they could be one large first charge that closes the ledger, which one after the other is not.
+            return self._rule.verdict(self._refreshed(), Repeated(event, times)) is Verdict.ADMITTED
+
         low, high = 0, 1
-        while high <= most and self.admits(Repeated(event, high)):
+        while high <= most and fit(high):
             low, high = high, 2 * high
         high = min(high, most + 1)
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self.admits(Repeated(event, middle)) else (low, middle)
+            low, high = (middle, high) if fit(middle) else (low, middle)
         return low
 
     def spent(self, delta: float | None = None, *, first: int | None = None) -> Spent:
