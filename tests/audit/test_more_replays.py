@@ -186,7 +186,7 @@ def test_replay_catches_the_printed_subsampled_noise():
         1e-3,
         classes=[0, 1],
         neighboring="zero-out",
-        solver=more_twins.PrintedSGD(0.01, 10),
+        solver=more_twins.PrintedSGD(sampling_rate=0.01, n_iterations=10),
         bad_rows="null",
     )
     assert (
