@@ -123,7 +123,9 @@ def test_several_models_together_move_and_cost_as_much_as_declared(name):
 @pytest.mark.parametrize("name", ["newton", "noisy-gd", "objective", "output"])
 def test_classes_that_share_a_loss_with_a_margin(name):
     for neighboring in ("replace-one", "zero-out"):
-        model = make(PrivateLinearSVC, neighboring, n_classes=3, solver=name, multi_class="joint", huber_width=0.5)
+        model = make(
+            PrivateLinearSVC, neighboring, n_classes=3, solver=name, multi_class="joint", huber_width=0.5
+        )
         assert model.plan(62, 2, 3).problem.loss.margin == 1.0
         pair = worst_pair(neighboring, n_rest=60)
         found = replay(fitting(model), pair.first, pair.second)

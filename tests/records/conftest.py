@@ -4,6 +4,8 @@ import pytest
 
 from discreet.records import clipped_rows
 
+collect_ignore = ["spark_cluster.py"]  # a program that needs PySpark
+
 
 @pytest.fixture(autouse=True)
 def compiled_at_all_sizes(monkeypatch):

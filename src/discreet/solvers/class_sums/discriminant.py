@@ -50,7 +50,8 @@ from discreet.solvers.second_order.coordinates import mapped
 from discreet.solvers.second_order.margins import class_shares, rare_lean, rareness
 
 _SEEN = 3.0  # standard deviations of noise that a column's size must exceed to be used
-_ROW_SEEN = 2.0  # times the noise, up to which nothing of the mean row counts as told
+# Times the energy of its noise, up to which the mean row is not trusted; from twice that it is, in full.
+_ROW_SEEN = 2.0
 _LEAST_RIDGE = 1300.0  # over the noise variance of a mean; below this, the choice of ridge follows the noise
 _RIDGES = 1e-12, 10.0  # moments sum to 1: the smallest ridge has no effect, the largest equalizes all columns
 _RIDGES_PER_DECADE = 4
@@ -126,11 +127,12 @@ def along(vector: Array, row: Array) -> Array:
 
 
 def row_told(row: Array, variance: float) -> float:
-    """Return how much of the mean row rises above noise of this ``variance`` in every column: 1 if noise is small.
+    """Return how much the mean row is to be trusted, whose columns have noise of this ``variance``: from 0 to 1.
 
     Where the row is noise, scores along it tell nothing about lengths: they are as good as any others.
     """
-    return max(0.0, 1 - _ROW_SEEN * len(row) * variance / max(float(row @ row), 1e-300))
+    energy = float(row @ row) / (len(row) * variance)
+    return min(1.0, max(0.0, energy / _ROW_SEEN - 1))
 
 
 def hidden_share(contrast: Array, row: Array, variance: float) -> float:
