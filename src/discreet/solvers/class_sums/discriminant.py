@@ -92,17 +92,14 @@ def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
     means, seen = column_means(sums.sizes / n_samples, math.sqrt(n_classes * sums.variance) / n_samples)
     moments = means / means.sum()
     row = sums.features.sum(axis=0) / n_samples
-    variance, count_variance = (
-        sums.variance / n_samples**2,
-        sums.count_variance / (sums.left * n_samples) ** 2,
-    )
+    variance = sums.variance / n_samples**2
     told = row_told(row, n_classes * variance)
     found, gaps = [], []
     for k in [1] if n_classes == 2 else range(n_classes):
         share = shares[k]
         contrast = sums.features[k] / n_samples - share * row
         terms = (1 - share) ** 2 + (n_classes - 1) * share**2
-        hidden = told * hidden_share(contrast, row, terms * (variance + count_variance * float(row @ row)))
+        hidden = told * hidden_share(contrast, row, terms * variance + unsure * float(row @ row))
         contrast -= hidden * along(contrast, row)
         direction, covariance = ridge_direction(contrast, moments, terms * variance, _LEAST_RIDGE * variance)
         found.append(direction - hidden * along(direction, row))
