@@ -62,8 +62,7 @@ def margins(
 
     ``slope`` is the mean slope of clipped residuals, by the prediction; ``theta`` has one output.
     """
-    masses = [np.maximum(one.counts, 0.0) for one in bins]
-    shares = [mass / max(float(mass.sum()), 1.0) for mass in masses]
+    shares = _shares(bins)
     plain, sloped, typical = _moments(made, shares, theta, slope)
     matrix = trace.first.matrix @ trace.second.matrix
     covariance = np.zeros_like(matrix)
@@ -82,6 +81,12 @@ def margins(
         variances = ((rows @ covariance[part, part]) * rows).sum(axis=1)
         found_margins.append(width * np.sqrt(np.maximum(variances, 0.0)))
     return found_margins
+
+
+def _shares(bins: Sequence[Bins]) -> list[Array]:
+    """The share of records in every bin of every column, as released."""
+    masses = [np.maximum(one.counts, 0.0) for one in bins]
+    return [mass / max(float(mass.sum()), 1.0) for mass in masses]
 
 
 def class_slope(cap: float) -> Slope:
@@ -143,10 +148,7 @@ def _moments(
 
 def prediction_center(made: Coordinates, bins: Sequence[Bins], theta: Array) -> float:
     """The logarithm of the mean of exp(prediction), for normal predictions of unrelated columns."""
-    shares = [
-        np.maximum(one.counts, 0.0) / max(float(np.maximum(one.counts, 0.0).sum()), 1.0) for one in bins
-    ]
-    plain, _, _ = _moments(made, shares, theta, np.ones_like)
+    plain, _, _ = _moments(made, _shares(bins), theta, np.ones_like)
     mean = float(made.mean(bins) @ theta)
     return mean + max(float(theta @ plain @ theta) - mean**2, 0.0) / 2
 

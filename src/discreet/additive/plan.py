@@ -348,7 +348,8 @@ class AdditivePlan(base.Plan):
         if self.problem.n_outputs > 1:
             return [None] * len(bins)
         main, theta = self.layout.main, theta[:, 0]
-        slope = main.slope(trace, bands.prediction_center(made, bins, theta))
+        middle = bands.prediction_center(made, bins, theta) if self.problem.task == "count" else 0.0
+        slope = main.slope(trace, middle)
         return bands.margins(made, bins, theta, self.problem.n_samples, slope, trace)
 
     def _pairs(

@@ -71,8 +71,11 @@ _RATINGS = (
     "ratings_per_user",
     "n_iterations",
     "duplicates",
+    "out_of_bounds",
+    "rating_clip",
+    "row_clip",
+    "nuclear_norm",
 )
-_RATING_BOUNDS = ("out_of_bounds", "rating_clip", "row_clip", "nuclear_norm")
 MODELS: Mapping[str, Model] = {
     "logistic": _classes("PrivateLogisticRegression", "logistic regression", *_LINEAR, "l2", *_WEIGHTED),
     "svm": _classes("PrivateLinearSVC", "linear support vectors", *_LINEAR, "l2", "huber_width", *_WEIGHTED),
@@ -126,7 +129,7 @@ MODELS: Mapping[str, Model] = {
     "recommender": _no_target(
         "PrivateMatrixCompletion",
         "ratings of items by users: a table with columns user, item, rating, and no schema",
-        *(*_RATINGS, *_RATING_BOUNDS),
+        *_RATINGS,
         reads="ratings",
     ),
 }

@@ -319,16 +319,17 @@ def command(
     return lambda run: Command(name, help, description, arguments, run, prog=prog, examples=examples)
 
 
+DELTA = argument(
+    "--delta",
+    type=fraction,
+    metavar="D",
+    help="probability that epsilon does not hold (default: 1 / rows^2)",
+)
 GUARANTEE = (
     argument(
         "--epsilon", type=epsilon, required=True, metavar="E", help="privacy budget; smaller is more private"
     ),
-    argument(
-        "--delta",
-        type=fraction,
-        metavar="D",
-        help="probability that epsilon does not hold (default: 1 / rows^2)",
-    ),
+    DELTA,
     argument(
         "--neighboring",
         choices=NEIGHBORING,

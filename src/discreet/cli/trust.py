@@ -14,6 +14,7 @@ from typing import Any
 from discreet.cli import options
 from discreet.cli.options import (
     DATA,
+    DELTA,
     GUARANTEE,
     LEDGER,
     MAX_ROWS_PER_GROUP,
@@ -133,12 +134,7 @@ def _subgroups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any
     MODEL_FILE,
     *DATA,
     argument("--epsilon", type=epsilon, required=True, metavar="E", help="budget of the intervals"),
-    argument(
-        "--delta",
-        type=fraction,
-        metavar="D",
-        help="probability that epsilon does not hold (default: 1 / rows^2)",
-    ),
+    DELTA,
     *LEDGER,
     MAX_ROWS_PER_GROUP,
     argument(

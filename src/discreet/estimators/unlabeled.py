@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import ParameterError, calm
 from discreet._typing import Array
-from discreet.estimators.groups import plan_for_groups
+from discreet.estimators.groups import Slots, plan_for_groups
 from discreet.estimators.linear import PrivateModel, parameters_of, unfitted, with_facts
 from discreet.estimators.parameters import estimator, parameter
 from discreet.privacy.guarantee import Guarantee, guarantee_of
@@ -48,6 +48,12 @@ class UnlabeledModel(PrivateModel):
         if rows is None:
             return cast(base.Plan, solver.plan(problem, guarantee))
         return plan_for_groups(solver, problem, guarantee, rows)
+
+    def _checked(self, X: Any, groups: Any) -> tuple[Any, bool, Slots | None]:
+        """Return checked rows, whether bad ones are errors, and the places of people's rows if these are protected."""
+        strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
+        rows = checked_rows(self, X, strict=strict, reset=True)
+        return rows, strict, self._slots(groups, rows.shape[0])
 
     def _plan_of(self, rows: Any) -> base.Plan:
         # The plan must not see the data; under a relation that hides the number of rows, not even how many there are.
@@ -180,9 +186,7 @@ class PrivateMedian(UnlabeledModel):
 
     def _fit(self, X: Any, groups: Any) -> None:
         """Validate, bound, plan, run, state."""
-        strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
-        rows = checked_rows(self, X, strict=strict, reset=True)
-        slots = self._slots(groups, rows.shape[0])
+        rows, _, slots = self._checked(X, groups)
         if slots is not None:
             rows = rows[slots.rows].toarray() if bool(sp.issparse(rows)) else rows[slots.rows]
             rows[slots.empty] = np.nan  # null rows
@@ -315,9 +319,7 @@ class PrivatePCA(TransformerMixin, UnlabeledModel):  # type: ignore[misc]
 
     def _fit(self, X: Any, groups: Any) -> None:
         """Validate, bound, plan, carry out, state."""
-        strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
-        rows = checked_rows(self, X, strict=strict, reset=True)
-        slots = self._slots(groups, rows.shape[0])
+        rows, strict, slots = self._checked(X, groups)
         if slots is not None:
             rows = take(rows, slots.rows)
         plan = self._plan_of(rows)
